@@ -1,0 +1,1 @@
+"""Conv-TasNet speech separation: model, losses, training and inference."""

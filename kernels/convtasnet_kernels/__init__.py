@@ -1,0 +1,1 @@
+"""Normalization kernels for maps shaped (batch, channels, time)."""
