@@ -1,0 +1,1 @@
+"""Lightning callbacks: what a training run writes, and when it ends."""

@@ -1,0 +1,158 @@
+"""What a checkpoint of this project holds, and the one reader of it.
+
+A training checkpoint is Lightning's dictionary with one more entry, ``"convtasnet"``: format
+version, constructor arguments of the model, resolved configuration, versions of the software.
+All of it is plain data, so that ``torch.load(..., weights_only=True)`` reads it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+ENTRY = "convtasnet"
+FORMAT_VERSION = 1
+MAX_LISTED = 5
+WRAPPERS = ("_orig_mod.", "module.")  # torch.compile's and DataParallel's marks in the keys
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model as a checkpoint stores it.
+
+    Args:
+        path: the file, absolute.
+        model_args: constructor arguments of ``ConvTasNet``.
+        state_dict: its weights, on the CPU.
+        config: the resolved configuration of the training run, plain data; empty if unknown.
+    """
+
+    path: Path
+    model_args: dict[str, Any]
+    state_dict: dict[str, Tensor]
+    config: dict[str, Any] = field(default_factory=dict)
+
+
+def checkpoint_entry(model_args: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """Build the project's entry of a training checkpoint, plain data only.
+
+    Example:
+        >>> checkpoint_entry({"n_src": 2}, {})["format_version"]
+        1
+    """
+    return {
+        "format_version": FORMAT_VERSION,
+        "model": dict(model_args),
+        "config": config,
+        "software": {"convtasnet": package_version(), "torch": str(torch.__version__)},
+    }
+
+
+def read_checkpoint(path: str | PathLike[str]) -> Checkpoint:
+    """Read a training checkpoint, saved on any device, onto the CPU.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no checkpoint, not one of this project, or of a newer format.
+    """
+    raw = read_raw(path)
+    where = Path(path).absolute()
+    entry = raw.get(ENTRY)
+    if not isinstance(entry, dict) or "model" not in entry or "state_dict" not in raw:
+        raise ValueError(f"{where} is no checkpoint of convtasnet: it has no {ENTRY!r} entry")
+    if entry.get("format_version") != FORMAT_VERSION:
+        raise ValueError(
+            f"{where} has format version {entry.get('format_version')!r}; this convtasnet "
+            f"{package_version()} reads version {FORMAT_VERSION}: install a newer one"
+        )
+    prefix = "model."
+    state = {
+        key.removeprefix(prefix): value
+        for key, value in plain_keys(raw["state_dict"]).items()
+        if key.startswith(prefix)
+    }
+    return Checkpoint(where, dict(entry["model"]), state, dict(entry.get("config") or {}))
+
+
+def read_raw(path: str | PathLike[str]) -> dict[str, Any]:
+    """Read the dictionary in a checkpoint file without running any code that it may hold.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged, or holds more than plain data and tensors.
+    """
+    where = Path(path).absolute()
+    if not where.is_file():
+        raise FileNotFoundError(f"checkpoint {where} does not exist")
+    try:
+        raw = torch.load(where, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"{where} cannot be read as a checkpoint: {reason}") from error
+    if not isinstance(raw, dict):
+        raise ValueError(f"{where} holds a {type(raw).__name__}, not a checkpoint's dictionary")
+    return raw
+
+
+def plain_keys(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Remove the marks of compiled and parallel wrappers from the keys, wherever they stand.
+
+    Example:
+        >>> list(plain_keys({"model._orig_mod.module.mask.bias": torch.zeros(1)}))
+        ['model.mask.bias']
+    """
+
+    def plain(key: str) -> str:
+        for mark in WRAPPERS:
+            key = key.replace(f".{mark}", ".").removeprefix(mark)
+        return key
+
+    return {plain(key): value for key, value in state.items()}
+
+
+def load_weights(model: nn.Module, state: dict[str, Tensor], source: str) -> None:
+    """Load every weight, or say what differs.
+
+    Args:
+        model: gets the weights.
+        state: its state dictionary.
+        source: where the weights come from, for the message.
+
+    Raises:
+        ValueError: keys or shapes differ; the message lists the first of each kind.
+    """
+    own = model.state_dict()
+    shapes = [
+        f"{key} {tuple(state[key].shape)} instead of {tuple(own[key].shape)}"
+        for key in own.keys() & state.keys()
+        if state[key].shape != own[key].shape
+    ]
+    problems = {
+        "missing": sorted(own.keys() - state.keys()),
+        "unexpected": sorted(state.keys() - own.keys()),
+        "of another shape": sorted(shapes),
+    }
+    found = [f"{len(keys)} {kind}: {_shortened(keys)}" for kind, keys in problems.items() if keys]
+    if found:
+        raise ValueError(f"the weights in {source} do not fit the model: {'; '.join(found)}")
+    model.load_state_dict(state)
+
+
+def package_version() -> str:
+    """Version of the installed convtasnet."""
+    try:
+        return version("convtasnet")
+    except PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+def _shortened(names: list[str]) -> str:
+    more = len(names) - MAX_LISTED
+    return ", ".join(names[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

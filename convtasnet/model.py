@@ -1,0 +1,249 @@
+"""Conv-TasNet: encoder, mask estimation, decoder."""
+
+from __future__ import annotations
+
+import math
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from convtasnet.checkpoint import load_weights, read_checkpoint
+from convtasnet.filterbanks import encoder_decoder
+from convtasnet.norms import NORMS, valid_frames
+from convtasnet.separator import MASK_ACTIVATIONS, Separator
+
+
+class ConvTasNet(nn.Module):
+    """Time-domain speech separator (Luo & Mesgarani 2019, arXiv 1809.07454).
+
+    The defaults are the paper's best non-causal model, of 4,984,881 parameters with two sources;
+    ``norm="cumulative", causal=True`` gives its causal one. A causal model's output at a sample
+    depends on no input later than ``latency = kernel_size − 1`` samples after it.
+
+    Args:
+        n_src: number of sources.
+        n_filters: N, filters of the encoder.
+        kernel_size: L, their length in samples.
+        stride: hop between frames in samples, L/2 in the paper.
+        bn_chan: B, channels of the bottleneck and the residual path.
+        hid_chan: H, channels inside a block.
+        skip_chan: Sc, channels of the skip path; 0 leaves it out.
+        conv_kernel_size: P, taps of the depthwise convolutions.
+        n_blocks: X, blocks in a repeat, with dilations 1, 2, …, 2^(X−1).
+        n_repeats: R.
+        norm: "cumulative" (the paper's cLN: all channels, all frames so far), "global" (gLN: all
+            channels, all frames), "channelwise" (one frame; other toolkits' cLN) or "batch".
+        causal: whether the depthwise convolutions look back only.
+        mask_act: "relu", "sigmoid" or "softmax" (over the sources).
+        encoder_act: None, or "relu" after the encoder.
+        filterbank: "free" (learned), "stft", "analytic_free", "param_sinc" or "mpgtf".
+        sample_rate: Hz of the waveforms.
+
+    Raises:
+        ValueError: an argument that has no meaning, ``norm="global"`` with ``causal=True``
+            among them: the global norm's statistics contain the future.
+
+    Example:
+        >>> model = ConvTasNet(n_filters=64, bn_chan=16, hid_chan=32, skip_chan=16, n_blocks=2)
+        >>> model(torch.randn(3, 4001)).shape
+        torch.Size([3, 2, 4001])
+        >>> ConvTasNet(norm="global", causal=True)
+        Traceback (most recent call last):
+            ...
+        ValueError: norm='global' cannot be causal: ...
+    """
+
+    def __init__(
+        self,
+        n_src: int = 2,
+        n_filters: int = 512,
+        kernel_size: int = 16,
+        stride: int = 8,
+        bn_chan: int = 128,
+        hid_chan: int = 512,
+        skip_chan: int = 128,
+        conv_kernel_size: int = 3,
+        n_blocks: int = 8,
+        n_repeats: int = 3,
+        norm: str = "global",
+        causal: bool = False,
+        mask_act: str = "relu",
+        encoder_act: str | None = None,
+        filterbank: str = "free",
+        sample_rate: int = 8000,
+    ) -> None:
+        super().__init__()
+        self.hparams: dict[str, Any] = {
+            "n_src": n_src,
+            "n_filters": n_filters,
+            "kernel_size": kernel_size,
+            "stride": stride,
+            "bn_chan": bn_chan,
+            "hid_chan": hid_chan,
+            "skip_chan": skip_chan,
+            "conv_kernel_size": conv_kernel_size,
+            "n_blocks": n_blocks,
+            "n_repeats": n_repeats,
+            "norm": norm,
+            "causal": causal,
+            "mask_act": mask_act,
+            "encoder_act": encoder_act,
+            "filterbank": filterbank,
+            "sample_rate": sample_rate,
+        }
+        _check_hparams(self.hparams)
+        self.n_src, self.causal, self.sample_rate = n_src, causal, sample_rate
+        self.kernel_size, self.stride, self.encoder_act = kernel_size, stride, encoder_act
+        self.encoder, self.decoder = encoder_decoder(
+            filterbank, n_filters, kernel_size, stride, sample_rate
+        )
+        self.separator = Separator(
+            n_src,
+            self.encoder.n_feats_out,
+            bn_chan,
+            hid_chan,
+            skip_chan,
+            conv_kernel_size,
+            n_blocks,
+            n_repeats,
+            norm,
+            causal,
+            mask_act,
+        )
+
+    @property
+    def latency(self) -> int:
+        """Samples of input after an output sample on which it may depend, if causal."""
+        return self.kernel_size - 1
+
+    def forward(self, mix: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Separate mixtures.
+
+        Args:
+            mix: (T,), (B, T) or (B, 1, T), any T from 1 on.
+            lengths: valid samples of each item, (B,), each from 1 to T, or None where all are T.
+                What lies beyond is ignored: an item gives the same output as alone, zeros beyond
+                its length, and padding gets no gradient.
+
+        Returns:
+            (n_src, T) for (T,), else (B, n_src, T).
+
+        Raises:
+            ValueError: another shape, integer samples, or lengths that do not fit.
+        """
+        x = _as_batch(mix)
+        length = x.shape[-1]
+        n_frames = self._n_frames(length)
+        frames = None
+        if lengths is not None:
+            lengths = _checked_lengths(lengths, x)
+            frames = 1 + ((lengths - self.kernel_size).clamp(min=0) + self.stride - 1).div(
+                self.stride, rounding_mode="floor"
+            )
+            x = torch.where(valid_frames(x, lengths), x, 0.0)
+        padded = (n_frames - 1) * self.stride + self.kernel_size
+        x = nn.functional.pad(x, (0, padded - length))
+        y = self._separate(x, frames)[..., :length]
+        if lengths is not None:
+            y = torch.where(valid_frames(y, lengths), y, 0.0)
+        return y.squeeze(0) if mix.ndim == 1 else y
+
+    def _separate(self, x: Tensor, frames: Tensor | None) -> Tensor:
+        """Map x (B, 1, T) of whole frames to (B, n_src, T).
+
+        Waveforms keep float32 under autocast: bfloat16 would add noise at −50 dB.
+        """
+        with torch.autocast(x.device.type, enabled=False):
+            features = self.encoder(x)
+        if self.encoder_act == "relu":
+            features = features.relu()
+        masked = features.unsqueeze(1) * self.separator(features, frames)
+        if frames is not None:
+            masked = torch.where(valid_frames(features, frames).unsqueeze(1), masked, 0.0)
+        with torch.autocast(x.device.type, enabled=False):
+            return self.decoder(masked.to(features.dtype))
+
+    def _n_frames(self, length: int) -> int:
+        """Frames that cover ``length`` samples; the last one is completed with zeros."""
+        return 1 + math.ceil(max(length - self.kernel_size, 0) / self.stride)
+
+    @classmethod
+    def from_pretrained(cls, path: str | PathLike[str]) -> ConvTasNet:
+        """Load a model from a training checkpoint.
+
+        Args:
+            path: a ``.ckpt`` file of a training run; nothing else is needed.
+
+        Returns:
+            The model in eval mode, on the CPU, wherever it was trained.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: the file is no checkpoint of this project, or its weights do not fit.
+        """
+        checkpoint = read_checkpoint(path)
+        model = cls(**checkpoint.model_args)
+        load_weights(model, checkpoint.state_dict, source=str(path))
+        return model.eval()
+
+
+def _check_hparams(hparams: dict[str, Any]) -> None:
+    for name in ("n_src", "n_filters", "kernel_size", "stride", "bn_chan", "hid_chan"):
+        _check_count(name, hparams[name], 1)
+    for name in ("conv_kernel_size", "n_blocks", "n_repeats", "sample_rate"):
+        _check_count(name, hparams[name], 1)
+    _check_count("skip_chan", hparams["skip_chan"], 0)
+    if hparams["stride"] > hparams["kernel_size"]:
+        raise ValueError(
+            f"stride={hparams['stride']} is above kernel_size={hparams['kernel_size']}: "
+            "samples between the frames would be lost"
+        )
+    choices: dict[str, tuple[str | None, ...]] = {
+        "norm": tuple(NORMS),
+        "mask_act": MASK_ACTIVATIONS,
+        "encoder_act": (None, "relu"),
+    }
+    for name, allowed in choices.items():
+        if hparams[name] not in allowed:
+            raise ValueError(f"{name}={hparams[name]!r} is unknown; choose one of {allowed}")
+    if hparams["norm"] == "global" and hparams["causal"]:
+        raise ValueError(
+            "norm='global' cannot be causal: its statistics contain the whole future; use "
+            "norm='cumulative' (or 'channelwise') with causal=True, or causal=False"
+        )
+
+
+def _check_count(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name}={value!r} must be an integer >= {least}")
+
+
+def _as_batch(mix: Tensor) -> Tensor:
+    """(T,), (B, T) or (B, 1, T) as (B, 1, T)."""
+    if mix.ndim not in (1, 2, 3) or (mix.ndim == 3 and mix.shape[1] != 1):
+        raise ValueError(
+            f"mix has shape {tuple(mix.shape)}, must be (T,), (B, T) or (B, 1, T): one channel; "
+            "average the channels or separate them one by one"
+        )
+    if not mix.is_floating_point():
+        raise ValueError(f"mix has dtype {mix.dtype}, must be floating point, in [-1, 1]")
+    if mix.shape[-1] < 1:
+        raise ValueError(f"mix has shape {tuple(mix.shape)}: at least one sample is needed")
+    if mix.ndim == 1:
+        return mix[None, None]
+    return mix[:, None] if mix.ndim == 2 else mix
+
+
+def _checked_lengths(lengths: Tensor, x: Tensor) -> Tensor:
+    """Lengths as int64 on x's device; values are inspected only where they lie on the CPU."""
+    if lengths.is_floating_point() or lengths.numel() != x.shape[0] or lengths.ndim > 1:
+        raise ValueError(
+            f"lengths must be {x.shape[0]} integers, one an item, got shape "
+            f"{tuple(lengths.shape)} of {lengths.dtype}"
+        )
+    out_of_reach = lengths.device.type != "cpu" or torch.compiler.is_compiling()
+    if not out_of_reach and bool(((lengths < 1) | (lengths > x.shape[-1])).any()):
+        raise ValueError(f"lengths={lengths.tolist()} must lie between 1 and {x.shape[-1]}")
+    return lengths.reshape(-1).to(x.device, torch.int64)

@@ -1,0 +1,158 @@
+"""Train a separator: ``python train.py experiment=causal``; ``--help`` lists what can be set."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import hydra
+import lightning as L
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from convtasnet.checkpoint import load_weights, read_checkpoint, read_raw
+from convtasnet.cli import run_main
+from convtasnet.system import MONITORS, SeparationSystem
+
+log = logging.getLogger(__name__)
+OmegaConf.register_new_resolver("mode_of", lambda name: MONITORS.get(name, "max"), replace=True)
+RANK_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def train(cfg: DictConfig) -> dict[str, float]:
+    """Run one training.
+
+    Args:
+        cfg: the composed configuration of ``configs/train.yaml``.
+
+    Returns:
+        The last epoch's metrics and ``best``, the best value of ``cfg.monitor``.
+
+    Raises:
+        ValueError, FileNotFoundError: whatever is wrong with the configuration, the data or a
+            checkpoint, before the first step.
+    """
+    L.seed_everything(cfg.seed, workers=True, verbose=False)
+    torch.set_float32_matmul_precision(cfg.matmul_precision)
+    config = OmegaConf.to_container(cfg, resolve=True)
+    assert isinstance(config, dict)
+    data = instantiate(cfg.data)
+    system = build_system(cfg, config)
+    trainer = instantiate(
+        cfg.trainer,
+        default_root_dir=cfg.run_dir,
+        callbacks=_instantiate_all(cfg.callbacks),
+        logger=_instantiate_all(cfg.logger),
+        use_distributed_sampler=False,
+    )
+    if cfg.ckpt_path:
+        _explain_resume(cfg)
+    if trainer.is_global_zero:
+        Path(cfg.run_dir).mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(cfg, Path(cfg.run_dir) / "config.yaml", resolve=True)
+    trainer.fit(system, data, ckpt_path=cfg.ckpt_path, weights_only=True)
+    metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    best = trainer.checkpoint_callback.best_model_score
+    return {**metrics, "best": float("nan") if best is None else float(best)}
+
+
+def build_system(cfg: DictConfig, config: dict[str, Any]) -> SeparationSystem:
+    """The Lightning module of a configuration, with the weights of ``init_from`` if given."""
+    model = instantiate(cfg.model)
+    if cfg.init_from:
+        load_weights(model, read_checkpoint(cfg.init_from).state_dict, source=str(cfg.init_from))
+    return SeparationSystem(
+        model,
+        loss=instantiate(cfg.loss),
+        optimizer=instantiate(cfg.optimizer),
+        scheduler=instantiate(cfg.scheduler),
+        monitor=cfg.monitor,
+        config={str(key): value for key, value in config.items()},
+        compile=cfg.compile,
+    )
+
+
+def _instantiate_all(group: DictConfig) -> list[Any]:
+    return [instantiate(node) for node in group.values() if node]
+
+
+def _explain_resume(cfg: DictConfig) -> None:
+    """Say what a resume takes from the checkpoint, where the command line asks for another."""
+    raw = read_raw(cfg.ckpt_path)
+    read_checkpoint(cfg.ckpt_path)
+    log.info("resuming %s after epoch %d, step %d", cfg.ckpt_path, raw["epoch"], raw["global_step"])
+    if cfg.trainer.max_epochs is not None and 0 <= cfg.trainer.max_epochs <= raw["epoch"] + 1:
+        log.warning(
+            "nothing to train: the checkpoint has finished %d epochs and trainer.max_epochs=%d; "
+            "raise trainer.max_epochs",
+            raw["epoch"] + 1,
+            cfg.trainer.max_epochs,
+        )
+    states = raw.get("optimizer_states") or [{"param_groups": []}]
+    rates = [group["lr"] for group in states[0]["param_groups"]]
+    if rates and rates[0] != cfg.optimizer.lr:
+        log.warning(
+            "the learning rate goes on at %g, the checkpoint's; optimizer.lr=%g is not used "
+            "(start a new run from the weights with init_from= to set another rate)",
+            rates[0],
+            cfg.optimizer.lr,
+        )
+
+
+def _let_lightning_start_ranks(cfg: DictConfig) -> None:
+    """Make this job's own command line what Lightning starts further processes with.
+
+    It would repeat ``sys.argv``: in a sweep every rank would run the whole sweep, elsewhere.
+    """
+    hydra_config = HydraConfig.get()
+    if "LOCAL_RANK" in os.environ:
+        return
+    overrides = [str(item) for item in hydra_config.overrides.task]
+    sys.argv = [sys.argv[0], *overrides, f"run_dir='{cfg.run_dir}'"]
+    with open_dict(hydra_config):
+        hydra_config.run.dir = cfg.run_dir
+
+
+def _forget_ranks() -> None:
+    """Leave no trace of this job's process group to the next job of a sweep."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    for name in RANK_VARIABLES:
+        os.environ.pop(name, None)
+
+
+def _print_next_steps(run_dir: str) -> None:
+    best = os.path.relpath(Path(run_dir) / "checkpoints" / "best.ckpt")
+    print(
+        f"\nThe run is in {os.path.relpath(run_dir)} (metrics.csv, config.yaml, checkpoints).\n"
+        "Next:\n"
+        f"  python scripts/evaluate.py checkpoint={best}\n"
+        f"  python scripts/separate.py MIXTURE.wav --checkpoint {best}\n"
+        f"  tensorboard --logdir {os.path.relpath(run_dir)}"
+    )
+
+
+@hydra.main(version_base="1.3", config_path="configs", config_name="train")
+def main(cfg: DictConfig) -> float | None:
+    """Entry point; returns the best score, for sweepers."""
+    started_by_lightning = "LOCAL_RANK" in os.environ
+    argv = sys.argv
+    _let_lightning_start_ranks(cfg)
+    try:
+        metrics = run_main(lambda: train(cfg))
+    finally:
+        sys.argv = argv
+        if not started_by_lightning:
+            _forget_ranks()
+    if not started_by_lightning:
+        _print_next_steps(cfg.run_dir)
+    return metrics["best"]
+
+
+if __name__ == "__main__":
+    main()
