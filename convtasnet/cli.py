@@ -1,0 +1,218 @@
+"""The command line: ``convtasnet separate``, and the error policy of every entry point."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from convtasnet.audio import audio_info, read_audio, write_audio
+from convtasnet.inference import rescale, separate
+from convtasnet.model import ConvTasNet
+
+log = logging.getLogger(__name__)
+
+USER_ERRORS = (ValueError, FileNotFoundError)
+DEVICES = ("auto", "cpu", "cuda")
+
+
+@contextmanager
+def one_line_errors(*more: type[Exception]) -> Iterator[None]:
+    """Turn what the user can mend into one line on stderr and exit code 2, without a traceback.
+
+    That is ``ValueError``, ``FileNotFoundError`` and ``more``, such as the exceptions of a
+    configuration library; where one of ``more`` was raised from a user error, the latter's message
+    is printed. Everything else passes. The traceback is logged at level DEBUG.
+
+    Example:
+        >>> with one_line_errors():
+        ...     raise ValueError("stride=0 must be positive")
+        Traceback (most recent call last):
+            ...
+        SystemExit: 2
+    """
+    caught: tuple[type[Exception], ...] = (*USER_ERRORS, *more)
+    try:
+        yield
+    except caught as error:
+        log.debug("traceback of the error below", exc_info=True)
+        cause: BaseException = error
+        while not isinstance(cause, USER_ERRORS) and cause.__cause__ is not None:
+            cause = cause.__cause__
+        shown = cause if isinstance(cause, USER_ERRORS) else error
+        print("error:", " ".join(str(shown).split()), file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def run_main(main: Callable[[], Any], *more: type[Exception]) -> None:
+    """Run an entry point that hydra decorates, under :func:`one_line_errors`.
+
+    Hydra would print its own errors over several lines and exit with 1; asked for the full error,
+    it lets them pass, and they become one line here. With ``HYDRA_FULL_ERROR=1`` in the environment
+    nothing is caught. The task function needs ``@one_line_errors(...)`` below ``@hydra.main`` too,
+    or hydra prints a line about the failed job first.
+
+    Args:
+        main: the decorated function.
+        more: hydra's and omegaconf's base exceptions (this package imports neither).
+    """
+    if os.environ.get("HYDRA_FULL_ERROR") == "1":
+        main()
+        return
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    with one_line_errors(*more):
+        main()
+
+
+def resolve_device(name: str) -> torch.device:
+    """Device of a name: "auto" takes CUDA where there is one.
+
+    Raises:
+        ValueError: "cuda" without a CUDA device, or another name.
+
+    Example:
+        >>> resolve_device("cpu")
+        device(type='cpu')
+    """
+    if name not in DEVICES:
+        raise ValueError(f"device={name!r}: choose from {', '.join(DEVICES)}")
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device='cuda', but no CUDA device is available; use cpu or auto")
+    return torch.device(name)
+
+
+def separate_files(
+    files: Sequence[Path], checkpoint: Path | None, out: Path | None = None, device: str = "auto"
+) -> list[Path]:
+    """Separate audio files into ``NAME_s1.wav``, ``NAME_s2.wav``, … (16-bit).
+
+    Everything is checked before any file is separated. Outputs have the rate and length of their
+    input; stereo is averaged; levels follow :func:`convtasnet.inference.rescale`. Outputs of an
+    earlier run are replaced.
+
+    Args:
+        files: whatever libsndfile reads.
+        checkpoint: what ``ConvTasNet.from_pretrained`` takes.
+        out: folder of the outputs; None writes beside each input.
+        device: "auto", "cpu" or "cuda".
+
+    Returns:
+        The files written.
+
+    Raises:
+        ValueError, FileNotFoundError: bad inputs, all named; two inputs that would write one file;
+            an output that would replace an input; no checkpoint, or an unreadable one.
+    """
+    if checkpoint is None:
+        raise ValueError("--checkpoint is missing: name a training checkpoint (….ckpt)")
+    _check_inputs(files)
+    _check_outputs({file: _stem(file, out) for file in files})
+    where = resolve_device(device)
+    model = ConvTasNet.from_pretrained(checkpoint).to(where)
+    outputs = {file: _targets(_stem(file, out), model.n_src) for file in files}
+    _check_inputs_stay(outputs)
+    written = []
+    for file, targets in outputs.items():
+        _separate_file(model, file, targets)
+        written += targets
+    return written
+
+
+def _separate_file(model: ConvTasNet, file: Path, targets: list[Path]) -> None:
+    channels = audio_info(file).channels
+    if channels > 1:
+        log.info("%s: the %d channels are averaged", file, channels)
+    mixture, rate = read_audio(file)
+    estimates = rescale(separate(model, mixture, rate), mixture)
+    for target, estimate in zip(targets, estimates, strict=True):
+        write_audio(target, estimate, rate)
+        print(target)
+
+
+def _stem(file: Path, out: Path | None) -> Path:
+    """Absolute path of the outputs of ``file``, without ``_s1.wav``."""
+    return (file.parent if out is None else out).resolve() / file.stem
+
+
+def _targets(stem: Path, n_src: int) -> list[Path]:
+    return [stem.with_name(f"{stem.name}_s{i + 1}.wav") for i in range(n_src)]
+
+
+def _check_inputs(files: Sequence[Path]) -> None:
+    """Every file has a readable header, or one error that names all that have none."""
+    problems: list[str] = []
+    kinds = set()
+    for file in files:
+        try:
+            audio_info(file)
+        except USER_ERRORS as error:
+            problems.append(str(error))
+            kinds.add(type(error))
+    if problems:
+        kind = FileNotFoundError if kinds == {FileNotFoundError} else ValueError
+        raise kind("; ".join(problems))
+
+
+def _check_outputs(stems: dict[Path, Path]) -> None:
+    """No two inputs share their outputs."""
+    writers = defaultdict(list)
+    for file, stem in stems.items():
+        writers[stem].append(str(file))
+    clashes = [f"{stem}_s1.wav ({', '.join(who)})" for stem, who in writers.items() if who[1:]]
+    if clashes:
+        raise ValueError(f"more than one input would write {'; '.join(clashes)}")
+
+
+def _check_inputs_stay(outputs: dict[Path, list[Path]]) -> None:
+    """No output replaces an input."""
+    inputs = {file.resolve() for file in outputs}
+    lost = [str(target) for targets in outputs.values() for target in targets if target in inputs]
+    if lost:
+        raise ValueError(f"outputs would replace inputs: {', '.join(lost)}; use --out")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Argument errors follow the policy of all others: one line, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message} (see {self.prog} --help)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="convtasnet", description="Conv-TasNet speech separation.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    add = commands.add_parser(
+        "separate",
+        help="separate recordings into one file a speaker",
+        description=(
+            "Separate each FILE into FILE_s1.wav, FILE_s2.wav, … of the same rate and length, 16 "
+            "bit, beside it or in --out. Several channels are averaged. Each voice gets the level "
+            "that it has in the mixture; if one would exceed full scale, all are attenuated "
+            "together, with a warning."
+        ),
+    )
+    add.add_argument("files", nargs="+", type=Path, metavar="FILE", help="wav, flac, ogg, …")
+    add.add_argument("--checkpoint", type=Path, metavar="X", help="a training checkpoint (….ckpt)")
+    add.add_argument("--out", type=Path, metavar="DIR", help="folder of the outputs; is made")
+    add.add_argument("--device", choices=DEVICES, default="auto", help="default: %(default)s")
+    add.add_argument("-v", "--verbose", action="store_true", help="tracebacks of errors too")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of ``convtasnet``."""
+    with one_line_errors():
+        options = _parser().parse_args(arguments)
+        level = logging.DEBUG if options.verbose else logging.INFO
+        logging.basicConfig(level=level, format="%(levelname)s: %(message)s")
+        separate_files(options.files, options.checkpoint, options.out, options.device)

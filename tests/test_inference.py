@@ -1,0 +1,201 @@
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from convtasnet import ConvTasNet, inference
+from convtasnet.inference import chunk_starts, rescale, separate
+
+RATE = 8000
+TINY = {
+    "n_filters": 16,
+    "bn_chan": 8,
+    "hid_chan": 16,
+    "skip_chan": 8,
+    "n_blocks": 2,
+    "n_repeats": 1,
+}
+
+
+class BandSplitter(nn.Module):
+    """Two 'speakers', below and above 1 kHz, in an order that the first sample decides."""
+
+    sample_rate, n_src = RATE, 2
+
+    def __init__(self):
+        super().__init__()
+        self.lengths = []
+
+    def forward(self, mix):
+        self.lengths.append(mix.shape[-1])
+        spectrum = torch.fft.rfft(mix)
+        low = torch.arange(len(spectrum)) * RATE < 1000 * mix.shape[-1]
+        bands = [torch.fft.irfft(spectrum * part, n=mix.shape[-1]) for part in (low, ~low)]
+        return torch.stack(bands if mix[0] > 0 else bands[::-1])
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return ConvTasNet(**TINY).eval()
+
+
+@pytest.fixture
+def short_pieces(monkeypatch):
+    monkeypatch.setattr(inference, "CHUNK_SECONDS", 0.5)
+    monkeypatch.setattr(inference, "OVERLAP_SECONDS", 0.1)
+
+
+def two_bands(n_samples):
+    """Two tones in noise-like amplitude, one a 'speaker': (2, n_samples)."""
+    generator = torch.Generator().manual_seed(n_samples)
+    t = torch.arange(n_samples) / RATE
+    tones = torch.stack([torch.sin(2 * torch.pi * 330 * t), torch.sin(2 * torch.pi * 2210 * t)])
+    envelope = torch.rand(2, n_samples // 400 + 1, generator=generator).repeat_interleave(400, 1)
+    return tones * (0.2 + envelope[:, :n_samples])
+
+
+@pytest.mark.parametrize("n_samples", [1, 7, 16, 8001])
+@pytest.mark.parametrize("rate", [8000, 16000, 44100])
+def test_exact_length_at_the_rate_of_the_input(model, n_samples, rate):
+    wav = torch.randn(n_samples)
+    estimates = separate(model, wav, rate)
+    assert estimates.shape == (2, n_samples)
+    assert bool(estimates.isfinite().all())
+    if rate == RATE:
+        with torch.no_grad():
+            torch.testing.assert_close(estimates, model(wav))
+
+
+@pytest.mark.parametrize("rate", [16000, 44100])
+def test_resampling_keeps_time_and_level(rate):
+    t = torch.arange(rate) / rate
+    tone = torch.sin(2 * torch.pi * 330 * t)
+    estimates = separate(BandSplitter(), tone, rate)
+    error = (estimates.sum(0) - tone)[rate // 10 : -rate // 10]
+    assert float(error.abs().max()) < 0.02
+
+
+def test_types_and_shapes_in_and_out(model):
+    wav = torch.randn(500, dtype=torch.float64)
+    expected = separate(model, wav, RATE)
+    assert expected.dtype == torch.float32
+    for other in (wav[None], wav.numpy(), wav.numpy()[None], wav.float().requires_grad_()):
+        result = separate(model, other, RATE)
+        assert isinstance(result, type(other))
+        torch.testing.assert_close(torch.as_tensor(result), expected)
+    read_only = wav.numpy().astype(np.float32)
+    read_only.flags.writeable = False
+    assert isinstance(separate(model, read_only[::-1], RATE), np.ndarray)
+    assert not expected.is_inference()
+
+
+@pytest.mark.parametrize(
+    ("wav", "rate", "message"),
+    [
+        (torch.zeros(2, 100), RATE, r"\(2, 100\).*average stereo"),
+        (torch.zeros(1, 1, 100), RATE, r"\(1, 1, 100\)"),
+        (np.zeros(100, dtype=np.int16), RATE, "int16.*32768"),
+        (torch.zeros(100, dtype=torch.int32), RATE, "int32"),
+        (torch.zeros(0), RATE, "no samples"),
+        (torch.tensor([0.0, torch.nan]), RATE, "NaN"),
+        (torch.zeros(100), 0, "sample_rate=0"),
+        (torch.zeros(100), 8000.5, "sample_rate=8000.5"),
+        ([0.0, 0.1], RATE, "list"),
+    ],
+)
+def test_errors_say_what_would_be_right(model, wav, rate, message):
+    with pytest.raises(ValueError, match=message):
+        separate(model, wav, rate)
+
+
+def test_training_flags_come_back(model):
+    model.train()
+    model.encoder.eval()
+    separate(model, torch.randn(100), RATE)
+    assert model.training
+    assert not model.encoder.training
+    with pytest.raises(ValueError, match="NaN"):
+        separate(model, torch.full((9,), torch.nan), RATE)
+    assert model.training
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 5])
+@pytest.mark.parametrize("offset", [-1, 0, 1])
+def test_pieces_lose_nothing_and_swap_nobody(short_pieces, pieces, offset):
+    sources = two_bands(pieces * 4000 + offset)
+    model = BandSplitter()
+    estimates = separate(model, sources.sum(0), RATE)
+    assert estimates.shape == sources.shape
+    assert max(model.lengths) <= 4000
+    torch.testing.assert_close(estimates.sum(0), sources.sum(0), atol=1e-4, rtol=0)
+    first_piece = BandSplitter()(sources.sum(0)[:4000])
+    whole = torch.stack(
+        [max(sources, key=lambda source: abs(source[:4000] @ voice)) for voice in first_piece]
+    )
+    error = (estimates - whole).square().sum(1) / whole.square().sum(1)
+    assert float(error.max()) < 0.05
+
+
+def test_pieces_that_share_silence_keep_their_order(short_pieces):
+    sources = two_bands(7200)
+    sources[:, 3200:4000] = 0
+    estimates = separate(BandSplitter(), sources.sum(0), RATE)
+    torch.testing.assert_close(estimates.sum(0), sources.sum(0), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("length", [*range(1, 40), 10**7])
+def test_chunks_cover_everything(length):
+    chunk, overlap = 10, 3
+    starts = chunk_starts(length, chunk, overlap)
+    assert starts[0] == 0
+    assert starts[-1] + chunk >= length
+    assert length <= chunk or starts[-1] + chunk == length
+    assert all(0 < b - a <= chunk - overlap for a, b in itertools.pairwise(starts))
+
+
+def test_rescale_restores_levels():
+    voices = two_bands(8000) * 0.1
+    moved = voices * torch.tensor([[40.0], [-0.003]])
+    result = rescale(moved, voices.sum(0))
+    torch.testing.assert_close(result, voices, atol=2e-3, rtol=0)
+    as_numpy = rescale(moved.numpy(), voices.sum(0).numpy())
+    torch.testing.assert_close(torch.from_numpy(as_numpy), result)
+
+
+def test_rescale_attenuates_all_outputs_together(caplog):
+    voices = two_bands(8000) * torch.tensor([[2.0], [0.5]])
+    result = rescale(voices, voices.sum(0))
+    assert float(result.abs().max()) == 1
+    torch.testing.assert_close(result, voices / voices.abs().max(), atol=0.02, rtol=0)
+    assert "attenuated" in caplog.text
+
+
+def test_rescale_keeps_silence_and_checks_shapes():
+    voices = torch.stack([torch.zeros(100), torch.ones(100)])
+    assert torch.equal(rescale(voices, 0.5 * torch.ones(100)), 0.5 * voices)
+    with pytest.raises(ValueError, match=r"\(2, 100\).*\(99,\)"):
+        rescale(voices, torch.ones(99))
+
+
+@pytest.mark.gpu
+def test_a_model_on_the_gpu_serves_the_cpu(model):
+    wav = torch.randn(4000)
+    expected = separate(model, wav, RATE)
+    result = separate(model.cuda(), wav, RATE)
+    assert result.device.type == "cpu"
+    torch.testing.assert_close(result, expected, atol=1e-3, rtol=1e-3)
+
+
+def test_inference_loads_neither_lightning_nor_hydra():
+    code = (
+        "import sys, convtasnet, convtasnet.inference, convtasnet.cli\n"
+        "bad = {'lightning', 'pytorch_lightning', 'hydra', 'omegaconf'} & set(sys.modules)\n"
+        "sys.exit(', '.join(bad) or 0)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
