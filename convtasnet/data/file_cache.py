@@ -1,0 +1,83 @@
+"""What is known of audio files from earlier runs, kept in the user's cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+_VERSION = 1
+
+
+@dataclass
+class FileFacts:
+    """What a sound file's header says, and whether its samples were looked at.
+
+    Args:
+        size: bytes.
+        changed: time of the last change in nanoseconds.
+        n_samples: of one channel.
+        sample_rate: in Hz.
+        hidden: whether damage can hide behind a good header (float samples, FLAC).
+        scanned: whether all samples were decoded and found good.
+    """
+
+    size: int
+    changed: int
+    n_samples: int
+    sample_rate: int
+    hidden: bool
+    scanned: bool = False
+
+
+def cache_folder() -> Path:
+    """``$XDG_CACHE_HOME/convtasnet``, by default ``~/.cache/convtasnet``."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "convtasnet"
+
+
+class FileCache:
+    """Facts of the files of one data set, by path; valid while size and time of change stay.
+
+    Args:
+        origin: name of the data set (its manifest or folder).
+    """
+
+    def __init__(self, origin: str):
+        name = hashlib.sha256(origin.encode(errors="surrogateescape")).hexdigest()[:20]
+        self.path = cache_folder() / "files" / f"{name}.json"
+        self._known: dict[str, FileFacts] = {}
+        try:
+            stored = json.loads(self.path.read_text(encoding="utf-8"))
+            if stored["version"] == _VERSION:
+                self._known = {path: FileFacts(*facts) for path, facts in stored["files"].items()}
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            logger.warning("%s is not usable and will be made anew (%s)", self.path, error)
+
+    def get(self, path: str, size: int, changed: int) -> FileFacts | None:
+        """The facts of a file, unless it has changed since."""
+        facts = self._known.get(path)
+        return facts if facts and (facts.size, facts.changed) == (size, changed) else None
+
+    def save(self, files: dict[str, FileFacts]) -> None:
+        """Keep the facts of good files; a folder that can't be written is logged, not fatal."""
+        if files == self._known:
+            return
+        stored = {path: list(vars(facts).values()) for path, facts in files.items()}
+        temporary = self.path.with_name(f".{uuid.uuid4().hex}.tmp")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps({"version": _VERSION, "files": stored}), "utf-8")
+            os.replace(temporary, self.path)
+        except OSError as error:
+            logger.warning("file checks can't be remembered in %s (%s)", self.path, error)
+            return
+        self._known = {path: FileFacts(**vars(facts)) for path, facts in files.items()}

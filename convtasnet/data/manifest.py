@@ -1,0 +1,198 @@
+"""A list of mixtures and their sources, as a csv file with LibriMix's columns."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import overload
+
+PathLike = str | os.PathLike[str]
+
+_SOURCE = re.compile(r"source_(\d+)_path")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One mixture.
+
+    Args:
+        id: name of the mixture, unique within a manifest.
+        mixture: absolute path of the mixture.
+        sources: absolute paths of its sources.
+        noise: absolute path of the noise, if there is one.
+        length: samples of the mixture at its own rate; None if not known yet.
+    """
+
+    id: str
+    mixture: str
+    sources: tuple[str, ...]
+    noise: str | None = None
+    length: int | None = None
+
+
+class Manifest(Sequence[Row]):
+    """Rows of mixtures, all with the same number of sources.
+
+    Columns of the csv: ``mixture_ID, mixture_path, source_1_path, …, source_N_path, [noise_path,]
+    length``; others are ignored. Paths are absolute or relative to the folder of the csv.
+
+    Args:
+        rows: the mixtures.
+        origin: where they come from (file or folder), for messages.
+        n_src: number of sources wanted; None takes the first row's.
+
+    Raises:
+        ValueError: no rows, two rows with one ID, or another number of sources than ``n_src``.
+
+    >>> manifest = Manifest([Row("a", "/data/mix/a.wav", ("/data/s1/a.wav", "/data/s2/a.wav"))])
+    >>> len(manifest), manifest.n_src, manifest[0].id
+    (1, 2, 'a')
+    """
+
+    def __init__(self, rows: Sequence[Row], origin: PathLike = "rows", n_src: int | None = None):
+        self.rows = list(rows)
+        self.origin = os.fspath(origin)
+        if not self.rows:
+            raise ValueError(f"{self.origin}: no mixtures in it")
+        self.n_src = len(self.rows[0].sources) if n_src is None else n_src
+        wrong = [row for row in self.rows if len(row.sources) != self.n_src]
+        if wrong:
+            raise ValueError(
+                f"{self.origin}: {len(wrong)} of {len(self.rows)} mixtures don't have n_src = "
+                f"{self.n_src} sources, the first is '{wrong[0].id}' with {len(wrong[0].sources)}"
+            )
+        counts = Counter(row.id for row in self.rows)
+        repeated = [name for name, count in counts.items() if count > 1]
+        if repeated:
+            raise ValueError(
+                f"{self.origin}: {len(repeated)} mixture IDs occur more than once: "
+                + _some(repeated)
+            )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        return self.rows[index]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    @classmethod
+    def from_csv(cls, path: PathLike, n_src: int | None = None) -> Manifest:
+        """Read a csv (UTF-8, with or without a byte order mark).
+
+        Args:
+            path: the csv.
+            n_src: number of sources that the file has to have; None takes what is there.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: columns are missing, the number of sources isn't ``n_src``, no rows, IDs
+                occur twice, a path is empty or a length isn't a positive whole number.
+        """
+        path = Path(os.path.abspath(path))
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: no such manifest")
+        try:
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                reader = csv.DictReader(file)
+                columns = [name.strip() for name in reader.fieldnames or []]
+                reader.fieldnames = columns
+                count = _check_columns(path, columns, n_src)
+                rows = [_parse(path, reader.line_num, record, count) for record in reader]
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: not UTF-8 text ({error.reason})") from None
+        return cls(rows, path, count)
+
+    def to_csv(self, path: PathLike) -> None:
+        """Write a csv; paths below its folder become relative, so that the folder can be moved.
+
+        Raises:
+            ValueError: a row without a length.
+        """
+        path = Path(os.path.abspath(path))
+        noise = any(row.noise for row in self.rows)
+        header = ["mixture_ID", "mixture_path"]
+        header += [f"source_{k + 1}_path" for k in range(self.n_src)]
+        header += ["noise_path"] * noise + ["length"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{os.getpid()}.tmp")
+        try:
+            with temporary.open("w", encoding="utf-8", newline="") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(header)
+                for row in self.rows:
+                    if row.length is None:
+                        raise ValueError(f"{path}: the length of mixture '{row.id}' isn't known")
+                    names = [row.mixture, *row.sources] + [row.noise or ""] * noise
+                    relative = [_relative(name, path.parent) for name in names]
+                    writer.writerow([row.id, *relative, row.length])
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _check_columns(path: Path, columns: list[str], n_src: int | None) -> int:
+    """Number of sources of a csv with these columns."""
+    if not columns:
+        raise ValueError(f"{path}: the file is empty")
+    sources = sorted(int(match[1]) for name in columns if (match := _SOURCE.fullmatch(name)))
+    count = len(sources)
+    wanted = ["mixture_ID", "mixture_path", "length"]
+    wanted += [f"source_{k + 1}_path" for k in range(max(count, 1))]
+    missing = [name for name in wanted if name not in columns]
+    if missing:
+        raise ValueError(f"{path}: columns {missing} are missing, found are {columns}")
+    if n_src is not None and count != n_src:
+        raise ValueError(
+            f"{path}: has {count} sources a mixture, n_src is {n_src}; its columns are {columns}"
+        )
+    return count
+
+
+def _parse(path: Path, line: int, record: dict[str, str | None], n_src: int) -> Row:
+    """A row of the csv; ``line`` is for messages."""
+
+    def field(name: str) -> str:
+        value = record[name]
+        if value is None or not value.strip():
+            raise ValueError(f"{path}, line {line}: no {name}")
+        return value.strip()
+
+    def absolute(name: str) -> str:
+        return os.path.normpath(os.path.join(path.parent, field(name)))
+
+    length = field("length")
+    if not length.isascii() or not length.isdigit() or int(length) == 0:
+        raise ValueError(
+            f"{path}, line {line}: length is '{length}', expected a whole number above 0"
+        )
+    has_noise = bool((record.get("noise_path") or "").strip())
+    return Row(
+        id=field("mixture_ID"),
+        mixture=absolute("mixture_path"),
+        sources=tuple(absolute(f"source_{k + 1}_path") for k in range(n_src)),
+        noise=absolute("noise_path") if has_noise else None,
+        length=int(length),
+    )
+
+
+def _relative(name: str, folder: Path) -> str:
+    if name and Path(name).is_relative_to(folder):
+        return Path(name).relative_to(folder).as_posix()
+    return name
+
+
+def _some(names: Sequence[str], limit: int = 20) -> str:
+    more = f", … ({len(names) - limit} more)" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more

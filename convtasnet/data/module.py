@@ -1,0 +1,278 @@
+"""Data modules: what Lightning asks for loaders, and evaluation for data sets."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+from lightning.pytorch.trainer.states import TrainerFn
+from torch.utils.data import DataLoader
+
+from convtasnet.data.checks import Headers, find_problems, raise_problems, read_headers
+from convtasnet.data.dataset import Batch, EpochDataset, Item, MixtureDataset, collate
+from convtasnet.data.manifest import Manifest
+from convtasnet.data.sampler import EvalSampler, TrainSampler
+from convtasnet.data.wsj0_mix import wsj0_mix_manifest
+
+logger = logging.getLogger(__name__)
+
+PathLike = str | os.PathLike[str]
+SPLITS = ("train", "valid", "test")
+_CHECKS = ("samples", "headers")
+
+
+class MixtureData(lightning.LightningDataModule):
+    """Mixtures for training, validation and testing.
+
+    Subclasses say where they come from: those that read lists of files implement ``manifest``,
+    others (dynamic mixing) ``make_dataset`` and ``check``. ``prepare_data`` may make the data
+    first; it runs in one process only, so nothing that it keeps in ``self`` may be needed later.
+
+    Training items are random crops, in an order and at places that are functions of (seed, epoch,
+    index): the same in every run whatever the number of workers, and after resuming, in
+    mid-epoch too. Validation and test items are whole files, each exactly once.
+
+    Args:
+        root: folder of the data.
+        sample_rate: in Hz; files of another rate are resampled.
+        n_src: number of sources.
+        segment: seconds of a training item.
+        batch_size: of training, in one process.
+        num_workers: of each loader; None takes the available cores less one, at most 8.
+        seed: of order and crops.
+        eval_batch_size: of validation and testing, in one process; items of like length meet.
+        check: ``"samples"`` looks at all headers and once at the samples of float wav and FLAC
+            files, ``"headers"`` at headers only.
+
+    Batches: see ``convtasnet.data.dataset.collate``; training batches are padded to the segment.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        root: PathLike,
+        sample_rate: int = 8000,
+        n_src: int = 2,
+        segment: float = 4.0,
+        batch_size: int = 8,
+        num_workers: int | None = None,
+        seed: int = 0,
+        eval_batch_size: int = 4,
+        check: str = "samples",
+    ):
+        super().__init__()
+        least = {"sample_rate": sample_rate, "n_src": n_src, "batch_size": batch_size}
+        for name, value in (least | {"eval_batch_size": eval_batch_size}).items():
+            if value < 1:
+                raise ValueError(f"{name} is {value}, expected 1 or more")
+        if not round(segment * sample_rate) >= 1:
+            raise ValueError(f"segment is {segment} s, expected at least one sample")
+        for name, value in {"seed": seed, "num_workers": num_workers or 0}.items():
+            if value < 0:
+                raise ValueError(f"{name} is {value}, expected 0 or more")
+        if check not in _CHECKS:
+            raise ValueError(f"check is '{check}', expected one of {_CHECKS}")
+        self.root = Path(os.path.abspath(os.path.expanduser(root)))
+        self.sample_rate, self.n_src, self.segment = sample_rate, n_src, segment
+        self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
+        self.num_workers = default_workers() if num_workers is None else num_workers
+        self.seed, self.check_level = seed, check
+        self._datasets: dict[str, EpochDataset] = {}
+        self._headers: dict[str, tuple[Manifest, Headers]] = {}
+
+    def manifest(self, split: str) -> Manifest:
+        """The mixtures of "train", "valid" or "test"; called by ``check`` and ``make_dataset``."""
+        raise NotImplementedError(f"{type(self).__name__} has no manifest")
+
+    def make_dataset(self, split: str) -> EpochDataset:
+        """The data set of a split: crops for "train", whole items otherwise."""
+        if split not in self._headers:
+            manifest = self.manifest(split)
+            self._headers[split] = manifest, read_headers(manifest)
+        manifest, headers = self._headers.pop(split)
+        segment = self.segment if split == "train" else None
+        return MixtureDataset(manifest, self.sample_rate, segment, self.seed, headers)
+
+    def check(self, splits: Sequence[str] = SPLITS) -> None:
+        """Look at all files of these splits.
+
+        Raises:
+            FileNotFoundError, ValueError: all that is wrong, in one message.
+        """
+        problems = []
+        for split in splits:
+            manifest = self.manifest(split)
+            headers, found = find_problems(manifest, samples=self.check_level == "samples")
+            problems += found
+            self._headers[split] = manifest, headers
+        raise_problems(problems)
+
+    def dataset(self, split: str) -> EpochDataset:
+        """The data set of a split; needs no Trainer.
+
+        Args:
+            split: "train" (random crops), "valid" or "test" (whole items).
+
+        Raises:
+            ValueError: no such split.
+            FileNotFoundError, ValueError: the data are missing or damaged.
+        """
+        if split not in SPLITS:
+            raise ValueError(f"split is '{split}', expected one of {SPLITS}")
+        if split not in self._datasets:
+            self._datasets[split] = self.make_dataset(split)
+        return self._datasets[split]
+
+    def prepare_data(self) -> None:
+        """Check the splits that the Trainer is going to use; without one, all."""
+        self.check(self._splits())
+
+    def setup(self, stage: str) -> None:
+        """Build the data sets, so that mistakes show before the first step."""
+        for split in self._splits():
+            self.dataset(split)
+
+    def train_dataloader(self) -> DataLoader:
+        """Shuffled crops; incomplete last batches are left out.
+
+        Raises:
+            ValueError: not one batch can be filled.
+        """
+        dataset = self.dataset("train")
+        world, rank = self._processes()
+        if len(dataset) < self.batch_size * world:
+            raise ValueError(
+                f"batch_size is {self.batch_size} in each of {world} processes, the training set "
+                f"has {len(dataset)} items: not one batch can be filled"
+            )
+        n_batches = len(dataset) // world // self.batch_size
+        resume = self._resume_position(n_batches)
+        sampler = TrainSampler(dataset, self.batch_size, self.seed, world, rank, resume)
+        pad = functools.partial(collate, n_samples=round(self.segment * self.sample_rate))
+        return self._loader(dataset, sampler, self.batch_size, pad, drop_last=True)
+
+    def val_dataloader(self) -> DataLoader:
+        """Whole items of the validation set, each once."""
+        return self._eval_loader("valid")
+
+    def test_dataloader(self) -> DataLoader:
+        """Whole items of the test set, each once."""
+        return self._eval_loader("test")
+
+    def _eval_loader(self, split: str) -> DataLoader:
+        dataset = self.dataset(split)
+        lengths = getattr(dataset, "lengths", None)
+        sampler = EvalSampler(dataset, lengths, self.eval_batch_size, *self._processes())
+        return self._loader(dataset, sampler, sampler.batch_size, collate, drop_last=False)
+
+    def _loader(
+        self,
+        dataset: EpochDataset,
+        sampler: TrainSampler | EvalSampler,
+        batch_size: int,
+        collate_fn: Callable[[list[Item]], Batch],
+        drop_last: bool,
+    ) -> DataLoader:
+        # Workers run with one torch thread each: DataLoader's own rule.
+        return DataLoader(
+            dataset,
+            batch_size,
+            sampler=sampler,
+            num_workers=self.num_workers,
+            collate_fn=collate_fn,
+            pin_memory=torch.cuda.is_available(),
+            drop_last=drop_last,
+            persistent_workers=self.num_workers > 0,
+        )
+
+    def _splits(self) -> tuple[str, ...]:
+        state = None if self.trainer is None else self.trainer.state.fn
+        if state == TrainerFn.FITTING:
+            return ("train", "valid")
+        if state == TrainerFn.VALIDATING:
+            return ("valid",)
+        return ("test",) if state == TrainerFn.TESTING else SPLITS
+
+    def _processes(self) -> tuple[int, int]:
+        return (
+            (1, 0) if self.trainer is None else (self.trainer.world_size, self.trainer.global_rank)
+        )
+
+    def _resume_position(self, n_batches: int) -> tuple[int, int]:
+        """Epoch and batch where training goes on, from the batches done in all."""
+        if self.trainer is None:
+            return 0, 0
+        limit = self.trainer.limit_train_batches
+        if limit is not None:
+            n_batches = min(n_batches, limit if isinstance(limit, int) else int(limit * n_batches))
+        done = self.trainer.fit_loop.epoch_loop.batch_progress.state_dict()["total"]["processed"]
+        epoch, batch = divmod(done, max(n_batches, 1))
+        if batch:
+            logger.info(
+                "training goes on in epoch %d after batch %d of %d", epoch, batch, n_batches
+            )
+            # Lightning can't know that the sampler finds its place by itself.
+            warnings.filterwarnings("ignore", "You're resuming from a checkpoint that ended before")
+        return epoch, batch
+
+
+class Wsj0MixData(MixtureData):
+    """A folder in the layout of wsj0-2mix: see ``convtasnet.data.wsj0_mix``.
+
+    Args:
+        root: the folder that holds ``2speakers/wav8k/min/tr`` and so on, or ``tr``, ``cv``, ``tt``.
+        mode: ``"min"`` or ``"max"``: mixtures cut to the shortest source or padded to the longest.
+        **kwargs: see ``MixtureData``.
+    """
+
+    def __init__(self, root: PathLike, mode: str = "min", **kwargs: Any) -> None:
+        super().__init__(root, **kwargs)
+        if mode not in ("min", "max"):
+            raise ValueError(f"mode is '{mode}', expected 'min' or 'max'")
+        self.mode = mode
+
+    def manifest(self, split: str) -> Manifest:
+        """Mixtures of the folder ``tr``, ``cv`` or ``tt``."""
+        return wsj0_mix_manifest(self.root, split, self.sample_rate, self.n_src, self.mode)
+
+
+class ManifestData(MixtureData):
+    """Mixtures listed in csv files: see ``convtasnet.data.manifest``.
+
+    Args:
+        root: folder of the csv files.
+        train: csv of the training set, relative to ``root`` or absolute.
+        valid: of the validation set.
+        test: of the test set.
+        **kwargs: see ``MixtureData``.
+    """
+
+    def __init__(
+        self,
+        root: PathLike,
+        train: str = "train.csv",
+        valid: str = "valid.csv",
+        test: str = "test.csv",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(root, **kwargs)
+        self.files = {"train": train, "valid": valid, "test": test}
+
+    def manifest(self, split: str) -> Manifest:
+        """Rows of the split's csv."""
+        return Manifest.from_csv(self.root / self.files[split], self.n_src)
+
+
+def default_workers() -> int:
+    """Cores that this process may use less one, at most 8."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(0, min(8, (cores or 1) - 1))
