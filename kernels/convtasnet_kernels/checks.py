@@ -1,0 +1,58 @@
+"""Checks of arguments that every norm shares; none of them waits for a GPU."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def check_arguments(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, prelu: Tensor | None
+) -> None:
+    """Raises a ValueError that names the argument and its value unless all fit together.
+
+    Args:
+        x: (B, C, T) of a floating dtype; B and T may be 0.
+        weight: (C,) or None.
+        bias: (C,) or None.
+        prelu: one element or None.
+    """
+    if x.dim() != 3:
+        raise ValueError(f"x must be (batch, channels, time), got shape {tuple(x.shape)}")
+    if x.dtype not in DTYPES:
+        raise ValueError(f"x must be float16, bfloat16, float32 or float64, got {x.dtype}")
+    if x.shape[1] == 0:
+        raise ValueError(f"x must have at least one channel, got shape {tuple(x.shape)}")
+    _check_parameter("weight", weight, x.shape[1], x)
+    _check_parameter("bias", bias, x.shape[1], x)
+    _check_parameter("prelu", prelu, 1, x)
+
+
+def _check_parameter(name: str, value: Tensor | None, size: int, x: Tensor) -> None:
+    if value is None:
+        return
+    if value.shape != (size,) or value.dtype not in DTYPES:
+        raise ValueError(
+            f"{name} must be a floating tensor of shape ({size},), "
+            f"got {tuple(value.shape)} of {value.dtype}"
+        )
+    if value.device != x.device:
+        raise ValueError(f"{name} is on {value.device}, x on {x.device}: move one of them")
+
+
+def check_lengths(lengths: Tensor, x: Tensor) -> None:
+    """Raises a ValueError unless lengths is (B,) of integers in [0, T].
+
+    The values are read on the CPU only, and not while compiling: on a GPU that would wait for the
+    device. There the norms clamp them to [0, T].
+    """
+    if lengths.shape != (x.shape[0],):
+        raise ValueError(f"lengths must be ({x.shape[0]},), got shape {tuple(lengths.shape)}")
+    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+        raise ValueError(f"lengths must hold integers (frames), got {lengths.dtype}")
+    if lengths.device.type != "cpu" or torch.compiler.is_compiling() or not lengths.numel():
+        return
+    if int(lengths.min()) < 0 or int(lengths.max()) > x.shape[2]:
+        raise ValueError(f"lengths must lie in [0, {x.shape[2]}], got {lengths.tolist()}")

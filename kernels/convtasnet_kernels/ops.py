@@ -1,0 +1,157 @@
+"""The cumulative norm as PyTorch operators with autograd, and its public function.
+
+``torch.ops.convtasnet.cumulative_norm`` and ``…_backward`` are opaque to torch.compile, which
+therefore calls the same code as eager mode. The backend travels as an argument, since autograd runs
+backward in a thread of its own, where a context manager of the caller does not reach.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convtasnet_kernels import backend, cumulative_torch
+from convtasnet_kernels.checks import check_arguments
+
+
+def cumulative_layer_norm(
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-8,
+    prelu: Tensor | None = None,
+) -> Tensor:
+    """Conv-TasNet's cumulative layer norm (cLN): frame t by the statistics of frames 0..t.
+
+    y = (x - mean_t) / sqrt(var_t + eps) · weight_c + bias_c, mean and biased variance over all
+    channels of the frames up to and with t. Causal to the bit: a later NaN does not reach an
+    earlier output. Statistics are float32 sums a frame, added over time in float64, around the
+    first sample of the item; they hold for deviations from it below 1e18.
+    From Luo and Mesgarani, 2019 (arXiv:1809.07454); other toolkits call it ``cgLN``.
+
+    Args:
+        x: (B, C, T) float16, bfloat16, float32 or float64; B and T may be 0.
+        weight: (C,) scale, or None for 1.
+        bias: (C,) shift, or None for 0.
+        eps: added to the variance, inside the root.
+        prelu: (1,) slope of a PReLU applied to x first, or None for none.
+
+    Returns:
+        (B, C, T) of x's dtype and device, contiguous.
+
+    Raises:
+        ValueError: an argument of another shape, dtype or device, or a backend that cannot run.
+
+    >>> x = torch.tensor([[[1.0, 2.0], [3.0, 6.0]]])
+    >>> cumulative_layer_norm(x)
+    tensor([[[-1.0000, -0.5345],
+             [ 1.0000,  1.6036]]])
+    """
+    check_arguments(x, weight, bias, prelu)
+    y, _ = cumulative_norm(x, weight, bias, prelu, eps, backend.requested())
+    return y
+
+
+@torch.library.custom_op("convtasnet::cumulative_norm", mutates_args=())
+def cumulative_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    prelu: Tensor | None,
+    eps: float,
+    wish: str,
+) -> tuple[Tensor, Tensor]:
+    """The norm and its statistics (2, B, T); arguments as in ``cumulative_layer_norm``.
+
+    ``wish`` is ``"torch"``, ``"triton"`` or ``"auto"``.
+    """
+    return _path(wish, x, "cumulative").forward(x, weight, bias, prelu, eps)
+
+
+@torch.library.custom_op("convtasnet::cumulative_norm_backward", mutates_args=())
+def cumulative_norm_backward(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    prelu: Tensor | None,
+    stats: Tensor,
+    needs_params: bool,
+    needs_prelu: bool,
+    wish: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x (B, C, T), of weight and bias (2, C), of the slope (1,); empty if unneeded."""
+    path = _path(wish, x, "cumulative_backward")
+    return path.backward(dy, x, weight, prelu, stats, needs_params, needs_prelu)
+
+
+def _path(wish: str, x: Tensor, triton_module: str) -> ModuleType:
+    if backend.choose("cumulative_layer_norm", wish, x) == "torch":
+        return cumulative_torch
+    if triton_module == "cumulative":
+        from convtasnet_kernels import cumulative
+
+        return cumulative
+    from convtasnet_kernels import cumulative_backward
+
+    return cumulative_backward
+
+
+@cumulative_norm.register_fake
+def _(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    prelu: Tensor | None,
+    eps: float,
+    wish: str,
+) -> tuple[Tensor, Tensor]:
+    stats = x.new_empty((2, x.shape[0], x.shape[2]), dtype=cumulative_torch.statistics_dtype(x))
+    return x.new_empty(x.shape), stats
+
+
+@cumulative_norm_backward.register_fake
+def _(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    prelu: Tensor | None,
+    stats: Tensor,
+    needs_params: bool,
+    needs_prelu: bool,
+    wish: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    dparams = stats.new_empty((2, x.shape[1]) if needs_params else (0,))
+    return x.new_empty(x.shape), dparams, stats.new_empty((1 if needs_prelu else 0,))
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, weight, bias, prelu, _, ctx.wish = inputs
+    ctx.dtypes = tuple(None if p is None else p.dtype for p in (weight, bias, prelu))
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, weight, prelu, output[1])
+
+
+def _backward(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    if dy is None:
+        return (None,) * 6
+    x, weight, prelu, stats = ctx.saved_tensors
+    needs_x, needs_weight, needs_bias, needs_prelu = ctx.needs_input_grad[:4]
+    weight_dtype, bias_dtype, prelu_dtype = ctx.dtypes
+    dx, dparams, dprelu = cumulative_norm_backward(
+        dy, x, weight, prelu, stats, needs_weight or needs_bias, needs_prelu, ctx.wish
+    )
+    return (
+        dx if needs_x else None,
+        dparams[0].to(weight_dtype) if needs_weight else None,
+        dparams[1].to(bias_dtype) if needs_bias else None,
+        dprelu.to(prelu_dtype) if needs_prelu else None,
+        None,
+        None,
+    )
+
+
+cumulative_norm.register_autograd(_backward, setup_context=_setup_context)
