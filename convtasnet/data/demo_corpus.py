@@ -158,7 +158,7 @@ def _fill(work: Path, spec: DemoSpec, n_workers: int) -> None:
     jobs = [job for split in SPLITS for job in _plan_mixtures(work, spec, split, plans[split])]
     utterances = _Utterances(spec.sample_rate)
     with ThreadPoolExecutor(n_workers) as pool:
-        written = pool.map(lambda job: _write(*job, utterances), jobs)
+        written = pool.map(lambda job: _write(job[0], job[1], utterances), jobs)
         for _ in track(written, "Mixing", total=len(jobs), transient=True):
             pass
     shutil.rmtree(spoken)
@@ -207,26 +207,26 @@ def _line_counts(n_mixtures: int, n_src: int, voices: Sequence[tuple[str, int]])
 
 def _plan_mixtures(
     work: Path, spec: DemoSpec, split: str, plan: Mapping[str, Sequence[Line]]
-) -> Iterator[tuple[Path, Mixture, int]]:
+) -> Iterator[tuple[Path, Mixture]]:
     """Mixtures of a split; two voices of one variant never meet."""
     by_variant: dict[str, list[str]] = {}
     for name, lines in plan.items():
         by_variant.setdefault(name[:-1], []).extend(line.path for line in lines)
     folder = split_folder(work, spec, split)
     for mixture in draw_mixtures(by_variant, spec.n_mixtures(split), spec.n_src, spec.seed):
-        yield folder, mixture, spec.sample_rate
+        yield folder, mixture
 
 
 class _Utterances:
     """Spoken files as trimmed tensors; each is read once a thread at most."""
 
     def __init__(self, sample_rate: int) -> None:
-        self._sample_rate = sample_rate
+        self.sample_rate = sample_rate
         self._read: dict[str, Tensor] = {}
 
     def __getitem__(self, path: str) -> Tensor:
         if path not in self._read:
-            self._read[path] = _trim(read_audio(path, self._sample_rate)[0], self._sample_rate)
+            self._read[path] = _trim(read_audio(path, self.sample_rate)[0], self.sample_rate)
         return self._read[path]
 
 
@@ -237,7 +237,7 @@ def _trim(wav: Tensor, sample_rate: int) -> Tensor:
     return wav[max(0, int(heard[0]) - margin) : int(heard[-1]) + 1 + margin]
 
 
-def _write(folder: Path, mixture: Mixture, sample_rate: int, utterances: _Utterances) -> None:
+def _write(folder: Path, mixture: Mixture, utterances: _Utterances) -> None:
     """Write one mixture and its sources under WSJ0-mix's name: utterance_gain_utterance_gain."""
     wavs = [utterances[path] for path in mixture.paths]
     length = min(map(len, wavs))
@@ -247,6 +247,6 @@ def _write(folder: Path, mixture: Mixture, sample_rate: int, utterances: _Uttera
         for path, gain in zip(mixture.paths, mixture.gains_db, strict=True)
     ]
     name = "_".join(parts) + ".wav"
-    write_audio(folder / "mix" / name, mixed, sample_rate)
+    write_audio(folder / "mix" / name, mixed, utterances.sample_rate)
     for i, source in enumerate(sources, start=1):
-        write_audio(folder / f"s{i}" / name, source, sample_rate)
+        write_audio(folder / f"s{i}" / name, source, utterances.sample_rate)

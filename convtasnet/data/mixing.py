@@ -15,6 +15,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,16 +53,24 @@ def active_level(wav: Tensor) -> float:
         >>> round(active_level(tone), 3), round(active_level(paused), 3)
         (0.707, 0.707)
     """
-    n_frames = math.ceil(wav.numel() / FRAME)
-    if n_frames == 0:
+    samples = wav.detach().reshape(-1).cpu().double().numpy()
+    whole = samples.size // FRAME * FRAME
+    powers = np.square(samples[:whole].reshape(-1, FRAME)).mean(1)
+    if whole < samples.size:
+        powers = np.append(powers, np.square(samples[whole:]).mean())
+    return gated_level(powers)
+
+
+def gated_level(powers: np.ndarray) -> float:
+    """Active level from the mean power of each frame of a signal, see ``active_level``.
+
+    Args:
+        powers: (n_frames,) mean squares.
+    """
+    if powers.size == 0:
         return 0.0
-    padded = torch.nn.functional.pad(wav.reshape(-1), (0, n_frames * FRAME - wav.numel()))
-    energy = padded.reshape(n_frames, FRAME).square().sum(-1)
-    counts = torch.full((n_frames,), float(FRAME), device=wav.device)
-    counts[-1] = wav.numel() - (n_frames - 1) * FRAME
-    power = energy / counts
-    active = power >= power.mean() * 10 ** (-GATE_DB / 10)
-    return float((energy[active].sum() / counts[active].sum()).sqrt())
+    active = powers >= powers.mean() * 10 ** (-GATE_DB / 10)
+    return math.sqrt(powers[active].mean())
 
 
 def mix(
@@ -111,7 +120,7 @@ def _leveled(source: Tensor) -> Tensor:
     return source / level if level > 0 else source
 
 
-def draw_gains(n_src: int, rng: random.Random) -> tuple[float, ...]:
+def draw_gains(n_src: int, rng: random.Random | np.random.Generator) -> tuple[float, ...]:
     """Relative gains in dB after WSJ0-mix, generalized to any number of speakers.
 
     Speakers are taken in pairs of opposite gains ``+g, -g`` with g uniform in [0, 2.5] dB, drawn
