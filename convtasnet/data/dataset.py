@@ -93,7 +93,7 @@ class MixtureDataset(EpochDataset):
     ):
         if sample_rate < 1:
             raise ValueError(f"sample_rate is {sample_rate}, expected at least 1 Hz")
-        if segment is not None and round(segment * sample_rate) < 1:
+        if segment is not None and not segment * sample_rate >= 1:
             raise ValueError(f"segment is {segment} s, expected at least one sample")
         if seed < 0:
             raise ValueError(f"seed is {seed}, expected 0 or more")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -74,7 +75,7 @@ class MixtureData(lightning.LightningDataModule):
         for name, value in (least | {"eval_batch_size": eval_batch_size}).items():
             if value < 1:
                 raise ValueError(f"{name} is {value}, expected 1 or more")
-        if not round(segment * sample_rate) >= 1:
+        if not 1 <= segment * sample_rate < math.inf:
             raise ValueError(f"segment is {segment} s, expected at least one sample")
         for name, value in {"seed": seed, "num_workers": num_workers or 0}.items():
             if value < 0:
