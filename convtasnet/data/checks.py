@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # Threads hide the latency of network disks; each takes this many files at a time.
-_THREADS = 16
+_THREADS = 8
 _CHUNK = 64
 _SHOWN = 20
 _LISTED = 50
