@@ -29,8 +29,9 @@ _wish: ContextVar[str] = ContextVar("convtasnet_kernels_backend", default=AUTO)
 def use_backend(name: str) -> Iterator[None]:
     """Runs the norms inside the block on one backend; nests, and is local to the thread or task.
 
-    A compiled function called inside the block follows it (it compiles once a backend); the block
-    itself cannot stand inside a compiled function.
+    A compiled function called inside the block follows it, without a recompilation; only its
+    backward on a GPU, which autograd runs in a thread of its own, follows the process's default
+    (the numbers are the same). The block itself cannot stand inside a compiled function.
 
     Args:
         name: ``"torch"`` or ``"triton"``. Triton on CPU tensors means its interpreter, and needs
@@ -57,8 +58,12 @@ def use_backend(name: str) -> Iterator[None]:
 
 
 def requested() -> str:
-    """The wish of the running thread: ``"torch"``, ``"triton"`` or ``"auto"``."""
-    return _wish.get()
+    """The wish of the running thread: ``"torch"``, ``"triton"`` or ``"auto"``.
+
+    A compiled function is told ``"auto"``, so that no choice freezes in its graph (and as older
+    compilers cannot read a context variable); ``choose`` looks again when the operator runs.
+    """
+    return AUTO if torch.compiler.is_compiling() else _wish.get()
 
 
 def choose(norm: str, wish: str, x: torch.Tensor, has_triton: bool = True) -> str:
@@ -76,6 +81,7 @@ def choose(norm: str, wish: str, x: torch.Tensor, has_triton: bool = True) -> st
     Raises:
         ValueError: Triton is wished for and cannot run, or the environment names no backend.
     """
+    wish = _wish.get() if wish == AUTO else wish
     source = f"use_backend({wish!r})"
     if wish == AUTO and os.environ.get(ENVIRONMENT_VARIABLE):
         wish = os.environ[ENVIRONMENT_VARIABLE]

@@ -79,7 +79,8 @@ def _scan_kernel(
     rstd_ptr = mean_ptr + tl.cast(B, tl.int64) * T
     first = tl.zeros((1,), tl.float64)
     second = tl.zeros((1,), tl.float64)
-    for start in range(0, T, BLOCK):
+    start = tl.zeros((), tl.int32)
+    while start < T:  # not range(): the interpreter of triton 3.6 cannot read T under numpy 2.4
         t = start + tl.arange(0, BLOCK)
         mask = t < T
         m = tl.load(mean_ptr + t, mask=mask, other=0.0).to(tl.float64)
@@ -92,6 +93,7 @@ def _scan_kernel(
         tl.store(rstd_ptr + t, (1.0 / tl.sqrt(var + eps)).to(tl.float32), mask=mask)
         first += tl.sum(m, axis=0)
         second += tl.sum(s, axis=0)
+        start += BLOCK
 
 
 @triton.jit(do_not_specialize=["B"])

@@ -77,9 +77,9 @@ def _reverse_scan_kernel(
     terms_ptr += base
     a_carry = tl.zeros((1,), tl.float64)
     b_carry = tl.zeros((1,), tl.float64)
-    chunks = tl.cdiv(T, BLOCK)
-    for i in range(0, chunks):
-        t = (chunks - 1 - i) * BLOCK + tl.arange(0, BLOCK)
+    start = ((T - 1) // BLOCK + tl.zeros((), tl.int32)) * BLOCK
+    while start >= 0:  # not range(): the interpreter of triton 3.6 cannot read T under numpy 2.4
+        t = start + tl.arange(0, BLOCK)
         # What frame s = t + 1 sends to all frames before it.
         s, mask = t + 1, t + 1 < T
         mean = tl.load(stats_ptr + s, mask=mask, other=0.0).to(tl.float64)
@@ -104,6 +104,7 @@ def _reverse_scan_kernel(
         tl.store(terms_ptr + items + t, ((a + mean * b) * std).to(tl.float32), mask=mask)
         slope -= b * std * std
         tl.store(terms_ptr + 2 * items + t, slope.to(tl.float32), mask=mask)
+        start -= BLOCK
 
 
 @triton.jit(do_not_specialize=["B"])
