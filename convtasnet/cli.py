@@ -7,10 +7,9 @@ import logging
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import torch
 
@@ -21,55 +20,59 @@ from convtasnet.model import ConvTasNet
 log = logging.getLogger(__name__)
 
 USER_ERRORS = (ValueError, FileNotFoundError)
+Result = TypeVar("Result")
 DEVICES = ("auto", "cpu", "cuda")
 
 
-@contextmanager
-def one_line_errors(*more: type[Exception]) -> Iterator[None]:
-    """Turn what the user can mend into one line on stderr and exit code 2, without a traceback.
+def run_main(main: Callable[[], Result]) -> Result:
+    """Call ``main``; turn what the user can mend into one line on stderr and exit code 2.
 
-    That is ``ValueError``, ``FileNotFoundError`` and ``more``, such as the exceptions of a
-    configuration library; where one of ``more`` was raised from a user error, the latter's message
-    is printed. Everything else passes. The traceback is logged at level DEBUG.
+    That is ``ValueError`` and ``FileNotFoundError``, and whatever hydra and omegaconf raise about
+    the configuration: where such an exception came from a user error, as it does when hydra builds
+    an object, the latter's message is printed. Everything else passes, with its traceback. The
+    traceback of the one line is logged at level DEBUG (``--verbose``, ``hydra.verbose=true``).
+
+    Args:
+        main: called without arguments.
+
+    Returns:
+        What ``main`` returns.
 
     Example:
-        >>> with one_line_errors():
-        ...     raise ValueError("stride=0 must be positive")
+        >>> run_main(lambda: int("eight"))
         Traceback (most recent call last):
             ...
         SystemExit: 2
     """
-    caught: tuple[type[Exception], ...] = (*USER_ERRORS, *more)
     try:
-        yield
-    except caught as error:
-        log.debug("traceback of the error below", exc_info=True)
+        return main()
+    except Exception as error:
         cause: BaseException = error
-        while not isinstance(cause, USER_ERRORS) and cause.__cause__ is not None:
+        # Told by name: this package imports neither of the two libraries.
+        while _is_config_error(cause) and cause.__cause__ is not None:
             cause = cause.__cause__
-        shown = cause if isinstance(cause, USER_ERRORS) else error
-        print("error:", " ".join(str(shown).split()), file=sys.stderr)
+        if not isinstance(cause, USER_ERRORS):
+            if not _is_config_error(error):
+                raise
+            cause = error
+        log.debug("traceback of the error below", exc_info=True)
+        print("error:", " ".join(str(cause).split()), file=sys.stderr)
         raise SystemExit(2) from None
 
 
-def run_main(main: Callable[[], Any], *more: type[Exception]) -> None:
-    """Run an entry point that hydra decorates, under :func:`one_line_errors`.
+def run_hydra(main: Callable[[], Any]) -> None:
+    """Call a function that hydra decorates, under the policy of :func:`run_main`.
 
-    Hydra would print its own errors over several lines and exit with 1; asked for the full error,
-    it lets them pass, and they become one line here. With ``HYDRA_FULL_ERROR=1`` in the environment
-    nothing is caught. The task function needs ``@one_line_errors(...)`` below ``@hydra.main`` too,
-    or hydra prints a line about the failed job first.
-
-    Args:
-        main: the decorated function.
-        more: hydra's and omegaconf's base exceptions (this package imports neither).
+    This covers what hydra itself finds wrong, such as an unknown override: it would print several
+    lines and exit with 1, but lets the exception pass when it is asked for the full error. The
+    body of the function needs :func:`run_main` as well, or hydra prints a line of its own first.
     """
-    if os.environ.get("HYDRA_FULL_ERROR") == "1":
-        main()
-        return
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    with one_line_errors(*more):
-        main()
+    run_main(main)
+
+
+def _is_config_error(error: BaseException) -> bool:
+    return type(error).__module__.split(".")[0] in ("hydra", "omegaconf")
 
 
 def resolve_device(name: str) -> torch.device:
@@ -211,8 +214,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of ``convtasnet``."""
-    with one_line_errors():
-        options = _parser().parse_args(arguments)
-        level = logging.DEBUG if options.verbose else logging.INFO
-        logging.basicConfig(level=level, format="%(levelname)s: %(message)s")
-        separate_files(options.files, options.checkpoint, options.out, options.device)
+    run_main(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> None:
+    options = _parser().parse_args(arguments)
+    level = logging.DEBUG if options.verbose else logging.INFO
+    logging.basicConfig(level=level, format="%(levelname)s: %(message)s")
+    separate_files(options.files, options.checkpoint, options.out, options.device)
