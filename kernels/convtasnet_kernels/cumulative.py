@@ -133,16 +133,18 @@ def _apply_kernel(
 
 # (BLOCK_C, BLOCK_T, warps) by bytes an element. Rows of 128 bytes; about four programs a
 # multiprocessor at the paper's sizes. T has no say: any length runs the same few binaries.
-_TILES = {2: (64, 64, 8), 4: (64, 32, 8)}
-_SCAN_BLOCK, _SCAN_WARPS = 4096, 16
+TILES = {2: (64, 64, 8), 4: (64, 32, 8)}
+SCAN_BLOCK, SCAN_WARPS = 4096, 16
 
 INTERPRETED = not isinstance(_apply_kernel, triton.runtime.jit.JITFunction)
 
 
-def tile_sizes(x: Tensor) -> tuple[int, int, int]:
-    """BLOCK_C, BLOCK_T and the number of warps for x (B, C, T)."""
-    block_c, block_t, warps = _TILES[x.element_size()]
-    return min(block_c, triton.next_power_of_2(x.shape[1])), block_t, warps
+def tile_sizes(x: Tensor, table: dict[int, tuple[int, int, int]]) -> dict[str, int]:
+    """The tile arguments of a kernel over x (B, C, T), by a table like ``TILES``."""
+    block_c, block_t, warps = table[x.element_size()]
+    C = x.shape[1]
+    block_c = min(block_c, triton.next_power_of_2(C))
+    return {"C": C, "BLOCK_C": block_c, "BLOCK_T": block_t, "num_warps": warps}
 
 
 def forward(
@@ -150,17 +152,16 @@ def forward(
 ) -> tuple[Tensor, Tensor]:
     """Normalizes x on its device; arguments and results as ``cumulative_torch.forward``."""
     x = x.contiguous()
-    B, C, T = x.shape
+    B, _, T = x.shape
     weight, bias, prelu = (p if p is None else p.contiguous() for p in (weight, bias, prelu))
     y = torch.empty_like(x)
     stats = x.new_empty((2, B, T), dtype=torch.float32)
     if x.numel() == 0:
         return y, stats
-    block_c, block_t, warps = tile_sizes(x)
-    tile = {"C": C, "BLOCK_C": block_c, "BLOCK_T": block_t, "num_warps": warps}
-    grid = (B * triton.cdiv(T, block_t),)
+    tile = tile_sizes(x, TILES)
+    grid = (B * triton.cdiv(T, tile["BLOCK_T"]),)
     with torch.cuda.device_of(x):
         _frame_stats_kernel[grid](x, prelu, stats, B, T, **tile)
-        _scan_kernel[(B,)](stats, eps, B, T, BLOCK=_SCAN_BLOCK, num_warps=_SCAN_WARPS)
+        _scan_kernel[(B,)](stats, eps, B, T, BLOCK=SCAN_BLOCK, num_warps=SCAN_WARPS)
         _apply_kernel[grid](x, weight, bias, prelu, stats, y, B, T, **tile)
     return y, stats

@@ -156,7 +156,8 @@ def _input_gradient_kernel(
         tl.store(partial_ptr + pid, tl.sum(tl.sum(da, axis=1), axis=0))
 
 
-_SCAN_BLOCK, _SCAN_WARPS = 2048, 8
+TILES = {2: (64, 64, 8), 4: (64, 32, 8)}  # as in cumulative.py
+SCAN_BLOCK, SCAN_WARPS = 2048, 8
 
 
 def backward(
@@ -179,16 +180,15 @@ def backward(
             stats.new_zeros((2, C) if needs_params else (0,)),
             stats.new_zeros(1 if needs_prelu else 0),
         )
-    block_c, block_t, warps = tile_sizes(x)
-    tile = {"C": C, "BLOCK_C": block_c, "BLOCK_T": block_t, "num_warps": warps}
-    programs = B * triton.cdiv(T, block_t)
+    tile = tile_sizes(x, TILES)
+    programs = B * triton.cdiv(T, tile["BLOCK_T"])
     sums, terms = stats.new_empty((2, B, T)), stats.new_empty((3, B, T))
     params = stats.new_empty((2, programs, C)) if needs_params else None
     slopes = stats.new_empty((programs,)) if needs_prelu else None
     with torch.cuda.device_of(x):
         _gradient_sums_kernel[(programs,)](dy, x, weight, prelu, stats, sums, params, B, T, **tile)
         _reverse_scan_kernel[(B,)](
-            stats, sums, terms, B, T, C=C, BLOCK=_SCAN_BLOCK, num_warps=_SCAN_WARPS
+            stats, sums, terms, B, T, C=C, BLOCK=SCAN_BLOCK, num_warps=SCAN_WARPS
         )
         _input_gradient_kernel[(programs,)](
             dy, x, weight, prelu, stats, terms, dx, slopes, B, T, **tile
