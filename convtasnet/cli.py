@@ -119,7 +119,7 @@ def separate_files(
     if checkpoint is None:
         raise ValueError("--checkpoint is missing: name a training checkpoint (….ckpt)")
     _check_inputs(files)
-    _check_outputs({file: _stem(file, out) for file in files})
+    _check_outputs(files, [_stem(file, out) for file in files])
     where = resolve_device(device)
     model = ConvTasNet.from_pretrained(checkpoint).to(where)
     outputs = {file: _targets(_stem(file, out), model.n_src) for file in files}
@@ -166,10 +166,10 @@ def _check_inputs(files: Sequence[Path]) -> None:
         raise kind("; ".join(problems))
 
 
-def _check_outputs(stems: dict[Path, Path]) -> None:
-    """No two inputs share their outputs."""
+def _check_outputs(files: Sequence[Path], stems: Sequence[Path]) -> None:
+    """No two inputs share their outputs, and none is named twice."""
     writers = defaultdict(list)
-    for file, stem in stems.items():
+    for file, stem in zip(files, stems, strict=True):
         writers[stem].append(str(file))
     clashes = [f"{stem}_s1.wav ({', '.join(who)})" for stem, who in writers.items() if who[1:]]
     if clashes:

@@ -1,0 +1,170 @@
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import soundfile as sf
+import torch
+
+from convtasnet import ConvTasNet
+from convtasnet.checkpoint import checkpoint_entry
+from convtasnet.cli import main, resolve_device, run_hydra, run_main
+
+TINY = {
+    "n_filters": 16,
+    "bn_chan": 8,
+    "hid_chan": 16,
+    "skip_chan": 8,
+    "n_blocks": 2,
+    "n_repeats": 1,
+}
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    model = ConvTasNet(**TINY)
+    state = {f"model.{key}": value for key, value in model.state_dict().items()}
+    path = tmp_path / "models" / "best.ckpt"
+    path.parent.mkdir()
+    torch.save({"state_dict": state, "convtasnet": checkpoint_entry(model.hparams, {})}, path)
+    return path
+
+
+def write_wav(path, seconds=0.3, rate=8000, channels=1, level=0.1):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shape = (round(seconds * rate), channels)
+    sf.write(path, level * np.random.default_rng(0).uniform(-1, 1, shape), rate)
+    return path
+
+
+def run(*arguments):
+    """Exit code of ``convtasnet separate``, run here."""
+    try:
+        main(["separate", *map(str, arguments)])
+    except SystemExit as stop:
+        return stop.code
+    return 0
+
+
+def test_the_installed_command_from_another_folder(checkpoint, tmp_path):
+    elsewhere = tmp_path / "else where" / "é"
+    write_wav(elsewhere / "one.wav", seconds=1.0, rate=44100)
+    command = os.path.join(os.path.dirname(sys.executable), "convtasnet")
+    arguments = [command, "separate", "one.wav", "--checkpoint", str(checkpoint)]
+    result = subprocess.run(arguments, capture_output=True, text=True, cwd=elsewhere)
+    assert result.returncode == 0, result.stderr
+    assert "error" not in result.stderr
+    assert sorted(os.listdir(elsewhere)) == ["one.wav", "one_s1.wav", "one_s2.wav"]
+    for name in ("one_s1.wav", "one_s2.wav"):
+        info = sf.info(elsewhere / name)
+        assert (info.frames, info.samplerate, info.channels) == (44100, 44100, 1)
+
+
+def test_outputs_go_to_the_folder_named(checkpoint, tmp_path, capsys):
+    files = [write_wav(tmp_path / "in" / name) for name in ("a.wav", "b.flac")]
+    out = tmp_path / "new" / "out"
+    assert run(*files, "--checkpoint", checkpoint, "--out", out, "--device", "cpu") == 0
+    names = ["a_s1.wav", "a_s2.wav", "b_s1.wav", "b_s2.wav"]
+    assert sorted(path.name for path in out.iterdir()) == names
+    assert capsys.readouterr().out.splitlines() == [str(out / name) for name in names]
+    assert run(*files, "--checkpoint", checkpoint, "--out", out) == 0  # replaces its own outputs
+
+
+def test_stereo_is_averaged_and_said(checkpoint, tmp_path, caplog):
+    stereo = write_wav(tmp_path / "stereo.wav", channels=2)
+    samples, rate = sf.read(stereo)
+    sf.write(tmp_path / "mono.wav", samples.mean(1), rate, subtype="FLOAT")
+    with caplog.at_level("INFO"):
+        assert run(stereo, tmp_path / "mono.wav", "--checkpoint", checkpoint) == 0
+    assert "2 channels are averaged" in caplog.text
+    left, right = (sf.read(tmp_path / f"{name}_s1.wav")[0] for name in ("stereo", "mono"))
+    np.testing.assert_allclose(left, right, atol=1e-4)
+
+
+def test_nothing_clips(checkpoint, tmp_path):
+    loud = tmp_path / "loud.wav"
+    sf.write(loud, np.random.default_rng(0).uniform(-8, 8, 4000), 8000, subtype="FLOAT")
+    assert run(loud, "--checkpoint", checkpoint) == 0
+    peaks = [abs(sf.read(tmp_path / f"loud_s{i}.wav")[0]).max() for i in (1, 2)]
+    assert max(peaks) == pytest.approx(1, abs=1e-3)
+    full = [(abs(sf.read(tmp_path / f"loud_s{i}.wav")[0]) > 0.999).sum() for i in (1, 2)]
+    assert sum(full) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a.wav"], "--checkpoint is missing"),
+        (["a.wav", "--checkpoint", "absent.ckpt"], "absent.ckpt"),
+        (["a.wav", "--checkpoint", "text.wav"], "cannot be read as a checkpoint"),
+        (["--checkpoint", "CKPT"], "FILE"),
+        (["a.wav", "no.wav", "neither.wav", "--checkpoint", "CKPT"], "neither.wav: no such file"),
+        (["a.wav", "empty.wav", "text.wav", "--checkpoint", "CKPT"], "text.wav: not readable"),
+        (["a.wav", "a.flac", "--checkpoint", "CKPT"], "more than one input would write"),
+        (["a.wav", "sub/a.wav", "--out", "o", "--checkpoint", "CKPT"], "more than one input"),
+        (["a.wav", "./a.wav", "--checkpoint", "CKPT"], "more than one input"),
+        (["a.wav", "a_s1.wav", "--checkpoint", "CKPT"], "would replace inputs"),
+        (["a.wav", "--checkpoint", "CKPT", "--device", "tpu"], "tpu"),
+        (["a.wav", "--checkpoint", "CKPT", "--loud"], "--loud"),
+    ],
+)
+def test_errors_are_one_line_and_nothing_is_written(
+    arguments, message, checkpoint, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.wav", "a.flac", "a_s1.wav", "sub/a.wav"):
+        write_wav(tmp_path / name)
+    (tmp_path / "empty.wav").touch()
+    (tmp_path / "text.wav").write_text("no audio")
+    before = sorted(tmp_path.rglob("*"))
+    assert run(*(str(checkpoint) if item == "CKPT" else item for item in arguments)) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_all_bad_inputs_are_named(checkpoint, tmp_path, capsys):
+    (tmp_path / "empty.wav").touch()
+    files = [tmp_path / name for name in ("no.wav", "empty.wav", "none.flac")]
+    assert run(*files, "--checkpoint", checkpoint) == 2
+    message = capsys.readouterr().err
+    assert all(str(file) in message for file in files)
+
+
+def test_a_cuda_device_that_is_not_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert resolve_device("auto").type == "cpu"
+    with pytest.raises(ValueError, match="no CUDA device"):
+        resolve_device("cuda")
+
+
+def test_help_of_the_command(capsys):
+    assert run("--help") == 0
+    assert "--checkpoint" in capsys.readouterr().out
+
+
+def test_run_main_returns_and_lets_bugs_through():
+    assert run_main(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        run_main(lambda: 1 // 0)
+
+
+def test_run_main_finds_the_user_error_that_hydra_wrapped(capsys):
+    from hydra.utils import instantiate
+
+    with pytest.raises(SystemExit) as stop:
+        run_main(lambda: instantiate({"_target_": "convtasnet.ConvTasNet", "stride": 0}))
+    assert stop.value.code == 2
+    line = capsys.readouterr().err
+    assert line.startswith("error: ")
+    assert "stride" in line
+    assert "_target_" not in line
+
+
+def test_run_hydra_asks_for_the_full_error(monkeypatch):
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    seen = []
+    run_hydra(lambda: seen.append(os.environ["HYDRA_FULL_ERROR"]))
+    assert seen == ["1"]
