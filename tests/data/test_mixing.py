@@ -131,7 +131,8 @@ def test_order_of_the_mapping_does_not_matter_but_the_seed_does():
 def test_draw_does_not_depend_on_the_hash_seed():
     program = (
         "from convtasnet.data.mixing import draw_mixtures\n"
-        "print(draw_mixtures({f's{i}': {f's{i}/{j}' for j in range(5)} for i in range(9)}, 20, 3, 0))"
+        "u = {f's{i}': {f's{i}/{j}' for j in range(5)} for i in range(9)}\n"
+        "print(draw_mixtures(u, 20, 3, 0))"
     )
     elsewhere = subprocess.run(
         [sys.executable, "-c", program],
