@@ -9,7 +9,6 @@ Files are read and written by libsndfile (``soundfile``): wav, FLAC, ogg and wha
 from __future__ import annotations
 
 import os
-import struct
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,8 @@ import torch
 import torchaudio
 from torch import Tensor
 
+from convtasnet.wav_header import missing_bytes
+
 PathLike = str | os.PathLike[str]
 
 # Bits of the integer subtypes that are written, and the float one beside them.
@@ -29,9 +30,7 @@ _PCM_BITS = {"PCM_16": 16, "PCM_24": 24, "PCM_32": 32}
 _SUBTYPES = (*_PCM_BITS, "FLOAT")
 # Subtypes whose samples can be NaN or infinite.
 FLOAT_SUBTYPES = ("FLOAT", "DOUBLE")
-# Programs that write wav into a pipe can't know its length and put a huge one into the header
-# (sox 0x7ffff000 and above, ffmpeg 0xffffffff).
-_UNKNOWN_RIFF_LENGTH = 0x7FFF_0000
+# What libsndfile gives for a FLAC file whose header has no length.
 _UNKNOWN_FRAMES = 1 << 60
 _BLOCK = 1 << 18
 
@@ -217,7 +216,7 @@ def _open(path: PathLike) -> Iterator[sf.SoundFile]:
     except (sf.SoundFileError, TypeError) as error:
         raise ValueError(f"{name}: not readable as audio ({_reason(name, error)})") from None
     with file:
-        missing = _missing_wav_bytes(name, size)
+        missing = missing_bytes(name, size)
         if missing:
             raise ValueError(
                 f"{name}: truncated, {missing} bytes of samples fewer than its header says"
@@ -243,27 +242,6 @@ def _reason(name: str, error: Exception) -> str:
         if file.read(7) == b"NIST_1A":
             reason += "; compressed NIST SPHERE: decode it with sph2pipe first"
     return reason
-
-
-def _missing_wav_bytes(name: str, size: int) -> int:
-    """Bytes that a RIFF wav's data chunk promises beyond the file's end.
-
-    libsndfile corrects the length of such a file silently.
-    """
-    with open(name, "rb") as file:
-        head = file.read(12)
-        if len(head) < 12 or head[:4] not in (b"RIFF", b"RIFX") or head[8:] != b"WAVE":
-            return 0
-        order = "<I" if head[:4] == b"RIFF" else ">I"
-        position = 12
-        while len(chunk := file.read(8)) == 8:
-            length = struct.unpack(order, chunk[4:])[0]
-            position += 8
-            if chunk[:4] == b"data":
-                return 0 if length >= _UNKNOWN_RIFF_LENGTH else max(0, position + length - size)
-            position += length + length % 2
-            file.seek(position)
-    return 0
 
 
 def _info(file: sf.SoundFile) -> AudioInfo:

@@ -215,8 +215,18 @@ class MixtureData(lightning.LightningDataModule):
         limit = self.trainer.limit_train_batches
         if limit is not None:
             n_batches = min(n_batches, limit if isinstance(limit, int) else int(limit * n_batches))
-        done = self.trainer.fit_loop.epoch_loop.batch_progress.state_dict()["total"]["processed"]
+        loop = self.trainer.fit_loop
+        done = loop.epoch_loop.batch_progress.state_dict()["total"]["processed"]
         epoch, batch = divmod(done, max(n_batches, 1))
+        # A checkpoint of an epoch's end counts that epoch as done or not, by where it was saved.
+        counted = loop.epoch_progress.state_dict()["current"]["processed"]
+        if epoch not in (counted, counted + 1):
+            logger.warning(
+                "an epoch has %d batches now, the run that is resumed had another number: "
+                "training goes on at the start of an epoch",
+                n_batches,
+            )
+            return 0, 0
         if batch:
             logger.info(
                 "training goes on in epoch %d after batch %d of %d", epoch, batch, n_batches

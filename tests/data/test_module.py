@@ -1,6 +1,5 @@
 """Data modules under a real Trainer: order, crops, epochs, resuming, processes."""
 
-import itertools
 import logging
 import os
 
@@ -13,7 +12,6 @@ import torch
 from convtasnet.audio import write_audio
 from convtasnet.data.manifest import Manifest, Row
 from convtasnet.data.module import ManifestData, MixtureData, Wsj0MixData, default_workers
-from convtasnet.data.sampler import EvalSampler, TrainSampler
 
 N_TRAIN = 7
 RATE = 1000
@@ -142,6 +140,18 @@ def test_resuming_anywhere_gives_the_data_of_the_uninterrupted_run(root, tmp_pat
         assert resumed == reference[done:], path.name
 
 
+def test_resuming_with_another_batch_size_goes_on_with_the_next_epoch(root, tmp_path, caplog):
+    save = lightning.pytorch.callbacks.ModelCheckpoint(
+        tmp_path, "{epoch}", save_top_k=-1, save_on_train_epoch_end=True
+    )
+    fit(data_of(root), tmp_path, 3, callbacks=[save])
+    fresh = fit(data_of(root, batch_size=1), tmp_path, 5).batches
+    path = tmp_path / "epoch=2.ckpt"
+    resumed = fit(data_of(root, batch_size=1), tmp_path, 5, ckpt_path=path).batches
+    assert resumed == fresh[3 * N_TRAIN :]
+    assert "another number" in caplog.text
+
+
 def test_validation_and_test_items_are_whole_and_come_once(root, tmp_path):
     data = data_of(root, eval_batch_size=2)
     model = fit(data, tmp_path, 1)
@@ -158,29 +168,6 @@ def test_dataset_needs_no_trainer(root):
     assert len(data_of(root).dataset("test")) == 3
     with pytest.raises(ValueError, match="'dev'"):
         data_of(root).dataset("dev")
-
-
-def test_more_processes_than_items_to_evaluate_are_refused():
-    with pytest.raises(ValueError, match="2 items to evaluate are too few for 3 processes"):
-        EvalSampler(range(2), None, 4, 3, 0)
-
-
-@pytest.mark.parametrize("world", [1, 2, 3])
-@pytest.mark.parametrize("batch_size", [1, 2, 4])
-def test_processes_share_items_exactly_once_in_equally_many_batches(world, batch_size):
-    for n_items in range(3, 30):
-        check_sharing(n_items, world, batch_size)
-
-
-def check_sharing(n_items, world, batch_size):
-    lengths = np.arange(n_items) % 5
-    ranks = [EvalSampler(range(n_items), lengths, batch_size, world, r) for r in range(world)]
-    items = [index for sampler in ranks for index in sampler]
-    assert sorted(items) == list(range(n_items))
-    assert len({-(-len(sampler) // sampler.batch_size) for sampler in ranks}) == 1
-    train = [TrainSampler(range(n_items), batch_size, 3, world, r) for r in range(world)]
-    pairs = list(itertools.chain.from_iterable(train))
-    assert len(set(pairs)) == len(pairs) == n_items // world * world
 
 
 def distributed(rank, root, folder, port):
