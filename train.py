@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ import lightning as L
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, read_write
 
 from convtasnet.checkpoint import load_weights, read_checkpoint, read_raw
-from convtasnet.cli import run_main
+from convtasnet.cli import run_hydra, run_main
+from convtasnet.data.dataset import MixtureDataset
+from convtasnet.data.module import MixtureData
 from convtasnet.system import MONITORS, SeparationSystem
 
 log = logging.getLogger(__name__)
@@ -37,6 +40,8 @@ def train(cfg: DictConfig) -> dict[str, float]:
         ValueError, FileNotFoundError: whatever is wrong with the configuration, the data or a
             checkpoint, before the first step.
     """
+    if cfg.monitor not in MONITORS:
+        raise ValueError(f"monitor={cfg.monitor} is unknown; choose one of {sorted(MONITORS)}")
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     torch.set_float32_matmul_precision(cfg.matmul_precision)
     config = OmegaConf.to_container(cfg, resolve=True)
@@ -48,7 +53,6 @@ def train(cfg: DictConfig) -> dict[str, float]:
         default_root_dir=cfg.run_dir,
         callbacks=_instantiate_all(cfg.callbacks),
         logger=_instantiate_all(cfg.logger),
-        use_distributed_sampler=False,
     )
     if cfg.ckpt_path:
         _explain_resume(cfg)
@@ -56,6 +60,8 @@ def train(cfg: DictConfig) -> dict[str, float]:
         Path(cfg.run_dir).mkdir(parents=True, exist_ok=True)
         OmegaConf.save(cfg, Path(cfg.run_dir) / "config.yaml", resolve=True)
     trainer.fit(system, data, ckpt_path=cfg.ckpt_path, weights_only=True)
+    if trainer.is_global_zero:
+        _print_next_steps(cfg.run_dir, _a_mixture(data))
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
     best = trainer.checkpoint_callback.best_model_score
     return {**metrics, "best": float("nan") if best is None else float(best)}
@@ -114,7 +120,7 @@ def _let_lightning_start_ranks(cfg: DictConfig) -> None:
         return
     overrides = [str(item) for item in hydra_config.overrides.task]
     sys.argv = [sys.argv[0], *overrides, f"run_dir='{cfg.run_dir}'"]
-    with open_dict(hydra_config):
+    with read_write(hydra_config):
         hydra_config.run.dir = cfg.run_dir
 
 
@@ -126,14 +132,25 @@ def _forget_ranks() -> None:
         os.environ.pop(name, None)
 
 
-def _print_next_steps(run_dir: str) -> None:
-    best = os.path.relpath(Path(run_dir) / "checkpoints" / "best.ckpt")
+def _a_mixture(data: L.LightningDataModule) -> str:
+    """A file to try the model on, as typed in the shell."""
+    dataset = data.dataset("valid") if isinstance(data, MixtureData) else None
+    return _shown(dataset.mixture_path(0)) if isinstance(dataset, MixtureDataset) else "FILE.wav"
+
+
+def _shown(path: str | Path) -> str:
+    """As typed in the shell: relative where that is inside the current folder."""
+    return shlex.quote(min(os.path.relpath(path), os.path.abspath(path), key=len))
+
+
+def _print_next_steps(run_dir: str, mixture: str) -> None:
+    python = _shown(sys.executable)
+    best = _shown(Path(run_dir) / "checkpoints" / "best.ckpt")
     print(
-        f"\nThe run is in {os.path.relpath(run_dir)} (metrics.csv, config.yaml, checkpoints).\n"
-        "Next:\n"
-        f"  python scripts/evaluate.py checkpoint={best}\n"
-        f"  python scripts/separate.py MIXTURE.wav --checkpoint {best}\n"
-        f"  tensorboard --logdir {os.path.relpath(run_dir)}"
+        f"\nThe run is in {_shown(run_dir)}: metrics.csv, config.yaml, checkpoints.\nNext:\n"
+        f"  {python} scripts/evaluate.py checkpoint={best}\n"
+        f"  {python} scripts/separate.py {mixture} --checkpoint {best} --out separated\n"
+        f"  {python} -m tensorboard.main --logdir {_shown(run_dir)}"
     )
 
 
@@ -149,10 +166,8 @@ def main(cfg: DictConfig) -> float | None:
         sys.argv = argv
         if not started_by_lightning:
             _forget_ranks()
-    if not started_by_lightning:
-        _print_next_steps(cfg.run_dir)
     return metrics["best"]
 
 
 if __name__ == "__main__":
-    main()
+    run_hydra(main)

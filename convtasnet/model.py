@@ -163,7 +163,8 @@ class ConvTasNet(nn.Module):
         if frames is not None:
             masked = torch.where(valid_frames(features, frames).unsqueeze(1), masked, 0.0)
         with torch.autocast(x.device.type, enabled=False):
-            return self.decoder(masked.to(features.dtype))
+            y = self.decoder(masked.to(features.dtype).flatten(0, 1))
+        return y.reshape(len(x), self.n_src, y.shape[-1])
 
     def _n_frames(self, length: int) -> int:
         """Frames that cover ``length`` samples; the last one is completed with zeros."""

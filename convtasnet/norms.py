@@ -96,7 +96,7 @@ class BatchNorm(Norm):
 
     def _masked(self, x: Tensor, frames: Tensor) -> Tensor:
         valid = valid_frames(x, frames)
-        values = torch.where(valid, x.float(), 0.0)
+        values = torch.where(valid, x.to(self.running_mean.dtype), 0.0)
         count = frames.sum()
         mean = values.sum((0, 2), keepdim=True) / count
         squares = torch.where(valid, values - mean, 0.0).square().sum((0, 2), keepdim=True)

@@ -62,12 +62,6 @@ class SeparationSystem(L.LightningModule):
         self.means = nn.ModuleDict({name: MeanMetric() for name in MONITORS})
         self._watched: tuple[Tensor, list[str]] | None = None
 
-    def on_before_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
-        """Drop the lengths, still on the CPU, where no item is padded: the fast path."""
-        if bool((batch["lengths"] == batch["mixture"].shape[-1]).all()):
-            batch["lengths"] = None
-        return batch
-
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss of one batch."""
         self._raise_if_last_loss_was_bad()

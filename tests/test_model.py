@@ -1,0 +1,338 @@
+"""The model: sizes, lengths, causality, shapes, padding, filterbanks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from convtasnet import ConvTasNet
+from convtasnet.norms import NORMS
+from torch import Tensor
+
+SMALL: dict[str, Any] = {
+    "n_filters": 32,
+    "bn_chan": 8,
+    "hid_chan": 16,
+    "skip_chan": 8,
+    "n_blocks": 3,
+    "n_repeats": 2,
+}
+
+
+def small(**changes: Any) -> ConvTasNet:
+    torch.manual_seed(1)
+    model = ConvTasNet(**{**SMALL, **changes})
+    with torch.no_grad():  # defaults of 0 and 1 would hide a mistake
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+CAUSAL = {"norm": "cumulative", "causal": True}
+
+
+def test_the_papers_size() -> None:
+    model = ConvTasNet()
+    assert sum(p.numel() for p in model.parameters()) == 4_984_881
+    assert model.hparams["n_filters"] == 512
+    assert ConvTasNet(**CAUSAL).latency == 15
+
+
+def test_receptive_field_of_the_papers_size() -> None:
+    """1 + R·(P − 1)·(2^X − 1) frames: the paper's 1.53 s at 8 kHz."""
+    model = ConvTasNet(**CAUSAL)
+    reach = sum(block.padding[0] for block in model.separator.blocks)  # type: ignore[misc]
+    assert reach == 3 * 2 * 255
+
+
+@pytest.mark.parametrize("changes", [CAUSAL, {}, {"kernel_size": 20}, {"kernel_size": 8}])
+@pytest.mark.parametrize("length", [1, 7, 15, 16, 17, 8000, 8001])
+def test_output_length_is_input_length(changes: dict[str, Any], length: int) -> None:
+    y = small(**changes)(torch.randn(2, length))
+    assert y.shape == (2, 2, length)
+    assert y.isfinite().all()
+    assert (y[..., -1].abs() > 0).all() or length < 2
+
+
+def test_the_last_samples_come_from_real_frames() -> None:
+    model = small(**CAUSAL)
+    for length in range(64, 90):
+        y = model(torch.randn(length))
+        assert (y[:, -8:].abs().sum(-1) > 0).all(), length
+        assert (y[:, -1] != 0).all(), length
+
+
+@pytest.mark.parametrize("norm", ["cumulative", "channelwise", "batch"])
+@pytest.mark.parametrize("kernel_size", [16, 17, 20])
+@pytest.mark.parametrize("filterbank", ["free", "param_sinc"])
+def test_causal_means_causal(norm: str, kernel_size: int, filterbank: str) -> None:
+    model = small(norm=norm, causal=True, kernel_size=kernel_size, filterbank=filterbank)
+    x = torch.randn(2, 1500)
+    whole = model(x)
+    for t0 in (500, 501, 507, 1499):
+        poisoned = x.clone()
+        poisoned[:, t0:] = torch.nan
+        y = model(poisoned)
+        end = t0 - (kernel_size - 1)
+        assert torch.equal(y[..., :end], whole[..., :end])
+        assert y[..., t0:].isnan().all()
+
+
+def test_a_non_causal_model_looks_ahead() -> None:
+    x = torch.randn(1, 1500)
+    changed = x.clone()
+    changed[:, 1000:] += 1
+    y, z = small()(x), small()(changed)
+    assert (y[..., :500] - z[..., :500]).abs().max() > 1e-4
+
+
+def test_the_global_norm_refuses_to_be_causal() -> None:
+    with pytest.raises(ValueError, match="norm='global' cannot be causal.*future.*cumulative"):
+        ConvTasNet(norm="global", causal=True)
+
+
+@pytest.mark.parametrize("n_src", [1, 2, 3])
+@pytest.mark.parametrize("mask_act", ["relu", "sigmoid", "softmax"])
+def test_shapes(n_src: int, mask_act: str) -> None:
+    model = small(n_src=n_src, mask_act=mask_act)
+    x = torch.randn(3, 400)
+    batch = model(x)
+    assert batch.shape == (3, n_src, 400)
+    assert torch.equal(model(x[:, None]), batch)
+    assert model(x[:1]).shape == (1, n_src, 400)
+    assert model(x[:0]).shape == (0, n_src, 400)
+    torch.testing.assert_close(model(x[1]), batch[1])
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 100), (1, 1, 1, 100), (), (2, 0)])
+def test_wrong_shapes_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="shape"):
+        small()(torch.zeros(shape))
+
+
+def test_integer_samples_are_refused() -> None:
+    with pytest.raises(ValueError, match="int16"):
+        small()(torch.zeros(100, dtype=torch.int16))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n_src", 0),
+        ("n_filters", 1.5),
+        ("stride", 17),
+        ("norm", "gLN"),
+        ("mask_act", "tanh"),
+        ("encoder_act", "gelu"),
+        ("filterbank", "mel"),
+        ("skip_chan", -1),
+        ("sample_rate", 0),
+    ],
+)
+def test_wrong_arguments_are_named(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=name):
+        ConvTasNet(**{**SMALL, name: value})
+
+
+@pytest.mark.parametrize("filterbank", ["free", "stft", "analytic_free", "param_sinc", "mpgtf"])
+@pytest.mark.parametrize("kernel_size", [16, 21])
+def test_every_filterbank_trains(filterbank: str, kernel_size: int) -> None:
+    model = small(filterbank=filterbank, n_filters=64, kernel_size=kernel_size).train()
+    y = model(torch.randn(2, 1003))
+    y.square().mean().backward()
+    assert y.shape == (2, 2, 1003)
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    assert model.encoder.filters().shape[-1] == kernel_size
+
+
+@pytest.mark.parametrize("filterbank", ["stft", "analytic_free", "param_sinc", "mpgtf"])
+def test_odd_filter_counts_are_refused(filterbank: str) -> None:
+    with pytest.raises(ValueError, match="even n_filters, got 65"):
+        small(filterbank=filterbank, n_filters=65)
+
+
+def test_gammatone_filters_equal_the_librarys() -> None:
+    """The library's own function, with its NumPy 1 names, is the reference."""
+    import math
+
+    import numpy as np
+    from asteroid_filterbanks import multiphase_gammatone_fb as library
+    from convtasnet.filterbanks import GammatoneFilterbank
+
+    assert not hasattr(library.np, "math")
+    ours = GammatoneFilterbank(128, 16, sample_rate=8000, stride=8).filters()
+    assert not hasattr(library.np, "math"), "the lent names are taken back"
+    np.float, np.math = float, math  # type: ignore[attr-defined]
+    try:
+        expected = library.MultiphaseGammatoneFB(128, 16, sample_rate=8000, stride=8).filters()
+    finally:
+        del np.float, np.math
+    torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize("skip_chan", [0, 8])
+@pytest.mark.parametrize("norm", sorted(NORMS))
+@pytest.mark.parametrize("causal", [False, True])
+def test_every_parameter_gets_a_gradient(skip_chan: int, norm: str, causal: bool) -> None:
+    if norm == "global" and causal:
+        return
+    model = small(skip_chan=skip_chan, norm=norm, causal=causal).train()
+    model(torch.randn(2, 500)).square().sum().backward()
+    without = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert without == []
+
+
+@pytest.mark.parametrize("changes", [CAUSAL, {}, {"norm": "cumulative"}, {"norm": "channelwise"}])
+@pytest.mark.parametrize("more", [{}, {"kernel_size": 20, "skip_chan": 0, "encoder_act": "relu"}])
+def test_padding_changes_nothing(changes: dict[str, Any], more: dict[str, Any]) -> None:
+    model = small(**changes, **more).double()
+    lengths = torch.tensor([900, 1, 17, 512])
+    x = torch.randn(4, 1000, dtype=torch.float64)
+    for b, n in enumerate(lengths.tolist()):
+        x[b, n:] = torch.nan
+    x.requires_grad_()
+    y = model(x, lengths)
+    upstream = torch.randn_like(y)
+    y.backward(upstream)
+    assert x.grad is not None
+    gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    for b, n in enumerate(lengths.tolist()):
+        item = x.detach()[b, :n].clone().requires_grad_()
+        alone = model(item)
+        alone.backward(upstream[b, :, :n])
+        assert item.grad is not None
+        torch.testing.assert_close(y.detach()[b, :, :n], alone.detach(), atol=1e-10, rtol=1e-8)
+        torch.testing.assert_close(x.grad[b, :n], item.grad, atol=1e-9, rtol=1e-7)
+        assert y.detach()[b, :, n:].abs().sum() == 0
+        assert x.grad[b, n:].abs().sum() == 0
+    for p, together in zip(model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(together, p.grad, atol=1e-8, rtol=1e-6)
+
+
+def test_batch_norm_never_sees_padding() -> None:
+    model = small(norm="batch").double().train()
+    lengths = torch.tensor([700, 700])
+    x = torch.randn(2, 1000, dtype=torch.float64)
+    y = model(x, lengths)
+    padded = {k: v.clone() for k, v in model.named_buffers()}
+    other = small(norm="batch").double().train()
+    torch.testing.assert_close(y[..., :700], other(x[:, :700]), atol=1e-8, rtol=1e-6)
+    for name, value in other.named_buffers():
+        torch.testing.assert_close(padded[name], value, atol=1e-9, rtol=1e-6, check_dtype=False)
+
+
+@pytest.mark.parametrize(
+    "lengths", [torch.tensor([10, 101]), torch.tensor([0, 5]), torch.tensor([5]), torch.ones(2)]
+)
+def test_wrong_lengths_are_refused(lengths: Tensor) -> None:
+    with pytest.raises(ValueError, match="lengths"):
+        small()(torch.randn(2, 100), lengths)
+
+
+@pytest.mark.parametrize("changes", [CAUSAL, {}])
+def test_a_batch_equals_its_items(changes: dict[str, Any]) -> None:
+    model = small(**changes)
+    x = torch.randn(4, 777)
+    torch.testing.assert_close(model(x), torch.stack([model(item) for item in x]))
+
+
+@pytest.mark.parametrize("changes", [CAUSAL, {}])
+def test_dtypes(changes: dict[str, Any]) -> None:
+    model = small(**changes)
+    x = torch.randn(2, 800)
+    exact = model.double()(x.double())
+    single = model.float()(x)
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), exact, atol=1e-5, rtol=1e-3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = model(x)
+    assert half.dtype == torch.float32  # waveforms are never rounded to 16 bits
+    assert (half - exact).norm() / exact.norm() < 0.02
+
+
+@pytest.mark.parametrize("changes", [CAUSAL, {}])
+def test_traced_equals_eager(changes: dict[str, Any]) -> None:
+    """The graphs of forward and backward, without Inductor's minutes of C++ compilation."""
+    check_compiled(small(**changes, n_blocks=2, n_repeats=1).train(), "aot_eager", "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("changes", [CAUSAL, {}])
+def test_compiled_equals_eager(changes: dict[str, Any]) -> None:
+    check_compiled(small(**changes).train().cuda(), "inductor", "cuda")
+
+
+def check_compiled(model: ConvTasNet, backend: str, device: str) -> None:
+    compiled = torch.compile(model.forward, backend=backend, dynamic=False)
+    for length in (320, 801):
+        x = torch.randn(2, length, device=device)
+        model.zero_grad()
+        expected = model(x)
+        expected.square().sum().backward()
+        gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        model.zero_grad()
+        y = compiled(x)
+        y.square().sum().backward()
+        torch.testing.assert_close(y, expected, atol=1e-5, rtol=1e-4)
+        for p, g in zip(model.parameters(), gradients, strict=True):
+            torch.testing.assert_close(p.grad, g, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("norm", ["cumulative", "global"])
+def test_equals_an_independent_composition(norm: str) -> None:
+    """The network written out once more, in float64, from the paper's figure 1."""
+    model = small(norm=norm, causal=norm == "cumulative", n_src=3).double()
+    x = torch.randn(1, 400, dtype=torch.float64)
+    torch.testing.assert_close(model(x)[0], _written_out(model, x[0]), atol=1e-10, rtol=1e-8)
+
+
+def _written_out(model: ConvTasNet, x: Tensor) -> Tensor:
+    p, h = dict(model.named_parameters()), model.hparams
+    features = x.unfold(0, 16, 8) @ p["encoder.filterbank._filters"][:, 0].T  # (F, N)
+
+    def norm(y: Tensor, name: str) -> Tensor:
+        if f"{name}.slope" in p:
+            y = torch.where(y > 0, y, p[f"{name}.slope"] * y)
+        if h["norm"] == "global":
+            y = (y - y.mean()) / (y.var(unbiased=False) + 1e-8).sqrt()
+        else:
+            y = torch.stack(
+                [
+                    (y[t] - y[: t + 1].mean()) / (y[: t + 1].var(unbiased=False) + 1e-8).sqrt()
+                    for t in range(len(y))
+                ]
+            )
+        return y * p[f"{name}.weight"] + p[f"{name}.bias"]
+
+    def product(y: Tensor, name: str) -> Tensor:
+        return y @ p[f"{name}.weight"][..., 0].T + p[f"{name}.bias"]
+
+    y = product(norm(features, "separator.norm"), "separator.bottleneck")
+    skips = torch.zeros(len(y), h["skip_chan"], dtype=y.dtype)
+    for i in range(h["n_blocks"] * h["n_repeats"]):
+        name, dilation = f"separator.blocks.{i}", 2 ** (i % h["n_blocks"])
+        z = norm(product(y, f"{name}.conv_in"), f"{name}.norm_in")
+        reach = 2 * dilation if h["causal"] else dilation
+        taps = p[f"{name}.depthwise.weight"][:, 0]
+        out = p[f"{name}.depthwise.bias"].expand_as(z).clone()
+        for t in range(len(z)):
+            for k in range(3):
+                at = t - reach + k * dilation
+                if 0 <= at < len(z):
+                    out[t] += taps[:, k] * z[at]
+        z = product(norm(out, f"{name}.norm_out"), f"{name}.conv_out")
+        if z.shape[1] > h["skip_chan"]:
+            y = y + z[:, : h["bn_chan"]]
+        skips = skips + z[:, -h["skip_chan"] :]
+    slope = p["separator.mask_prelu.weight"]
+    masks = product(torch.where(skips > 0, skips, slope * skips), "separator.mask_conv").relu()
+    sources = []
+    for mask in masks.unflatten(1, (h["n_src"], -1)).unbind(1):
+        frames = (mask * features) @ p["decoder.filterbank._filters"][:, 0]
+        wav = torch.zeros(len(x), dtype=x.dtype)
+        for t, frame in enumerate(frames):
+            wav[8 * t : 8 * t + 16] += frame
+        sources.append(wav)
+    return torch.stack(sources)
