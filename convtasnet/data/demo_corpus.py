@@ -42,7 +42,7 @@ ACCENTS = (
     "en-us-nyc",
 )  # fmt: skip
 # Three persons a variant, of different pitch, liveliness and pace.
-PERSONS = (("a", 36, 45, 150), ("b", 50, 60, 165), ("c", 64, 50, 180))
+PERSONS = (("a", 36, 45, 140), ("b", 50, 60, 155), ("c", 64, 50, 170))
 MIXTURES_PER_UTTERANCE = 4  # how often an utterance is heard in a split, about
 SILENCE = 1e-3
 MARGIN = 0.05  # seconds of the silence around an utterance that are kept
@@ -53,7 +53,7 @@ class DemoSpec:
     """All that determines the corpus.
 
     Args:
-        n_src: speakers in a mixture, 1 to 5.
+        n_src: speakers in a mixture, 1 to 6.
         sample_rate: in Hz.
         n_train: mixtures in ``tr``.
         n_valid: mixtures in ``cv``.
@@ -213,7 +213,8 @@ def _plan_mixtures(
     for name, lines in plan.items():
         by_variant.setdefault(name[:-1], []).extend(line.path for line in lines)
     folder = split_folder(work, spec, split)
-    for mixture in draw_mixtures(by_variant, spec.n_mixtures(split), spec.n_src, spec.seed):
+    seed = f"{split}/{spec.seed}"
+    for mixture in draw_mixtures(by_variant, spec.n_mixtures(split), spec.n_src, seed):
         yield folder, mixture
 
 

@@ -70,9 +70,9 @@ def find_espeak() -> tuple[str, str]:
 
 
 _ADVICE = (
-    "Install it with: pip install 'convtasnet[demo]' (there are wheels for Linux x86-64, macOS on "
-    "ARM and Windows, none for macOS on Intel, Linux on ARM and musl). Or train on data of your "
-    "own: data=wsj0_mix, data=manifest or data=speakers, each with data.root=DIR"
+    "Install it with: pip install 'convtasnet[demo]' (there is no wheel for some platforms, such "
+    "as Linux on ARM and musl). Or train on data of your own: data=wsj0_mix, data=manifest or "
+    "data=speakers, each with data.root=DIR"
 )
 
 

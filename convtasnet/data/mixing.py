@@ -163,7 +163,7 @@ def _ways(sizes: Sequence[int], n_src: int) -> list[list[int]]:
 
 
 def draw_mixtures(
-    utterances: Mapping[str, Sequence[str]], n_mixtures: int, n_src: int, seed: int
+    utterances: Mapping[str, Sequence[str]], n_mixtures: int, n_src: int, seed: int | str
 ) -> list[Mixture]:
     """Draw mixtures of utterances of different speakers, no set of utterances twice.
 

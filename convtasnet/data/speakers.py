@@ -106,7 +106,8 @@ class SpeakersData(MixtureData):
                 self.speed,
                 self.seed,
             )
-        mixtures = draw_mixtures(part.by_speaker(), self._count(split, part), self.n_src, self.seed)
+        count = self._count(split, part)
+        mixtures = draw_mixtures(part.by_speaker(), count, self.n_src, f"{split}/{self.seed}")
         return FixedMixtures(mixtures, part.utterances, part.facts, self.sample_rate)
 
     def _count(self, split: str, part: _Part) -> int:
