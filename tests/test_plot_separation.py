@@ -1,0 +1,45 @@
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from convtasnet import ConvTasNet
+from convtasnet.audio import write_audio
+from convtasnet.checkpoint import checkpoint_entry
+
+SCRIPT = str(Path(__file__).parents[1] / "scripts" / "plot_separation.py")
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    for kind in ("mix", "s1", "s2"):
+        write_audio(tmp_path / "corpus" / "tt" / kind / "a.wav", 0.1 * torch.randn(4000), 8000)
+    data = {"_target_": "convtasnet.data.module.Wsj0MixData", "root": str(tmp_path / "corpus")}
+    model = ConvTasNet(n_filters=16, bn_chan=8, hid_chan=16, skip_chan=8, n_blocks=2, n_repeats=1)
+    state = {f"model.{key}": value for key, value in model.state_dict().items()}
+    entry = checkpoint_entry(model.hparams, {"data": data})
+    torch.save({"state_dict": state, "convtasnet": entry}, tmp_path / "best.ckpt")
+    return tmp_path / "best.ckpt"
+
+
+def draw(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", [SCRIPT, *map(str, arguments)])
+    runpy.run_path(SCRIPT, run_name="__main__")
+
+
+def test_a_file_and_an_item_are_drawn(checkpoint, tmp_path, monkeypatch):
+    mixture = tmp_path / "corpus" / "tt" / "mix" / "a.wav"
+    for arguments in ([mixture], ["--split", "test", "--item", "0"]):
+        out = tmp_path / f"{len(arguments)}.png"
+        draw(monkeypatch, "--checkpoint", checkpoint, "--out", out, *arguments)
+        assert out.read_bytes().startswith(PNG)
+
+
+def test_an_item_that_is_not_there(checkpoint, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as stop:
+        draw(monkeypatch, "--checkpoint", checkpoint, "--item", "1")
+    assert stop.value.code == 2
+    assert "--item 1: the test set has 1 items" in capsys.readouterr().err
