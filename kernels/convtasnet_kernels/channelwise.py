@@ -44,6 +44,8 @@ def channelwise_layer_norm(
     log_torch_only("channelwise_layer_norm", x)
     v = activate(x, prelu)
     d = v - v[:, :1].detach()
+    if x.numel() == 0:  # no statistics of nothing; the graph stays whole
+        return affine(d, weight, bias).to(x.dtype)
     var, mean = torch.var_mean(d, dim=1, correction=0, keepdim=True)
     return affine((d - mean) * torch.rsqrt(var + eps), weight, bias).to(x.dtype)
 
