@@ -20,6 +20,17 @@ from torch import Tensor, nn
 ENTRY = "convtasnet"
 FORMAT_VERSION = 1
 MAX_LISTED = 5
+# What the restricted unpickler raises on bytes that are no checkpoint.
+DAMAGE = (
+    pickle.UnpicklingError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 WRAPPERS = ("_orig_mod.", "module.")  # torch.compile's and DataParallel's marks in the keys
 
 
@@ -93,7 +104,7 @@ def read_raw(path: str | PathLike[str]) -> dict[str, Any]:
         raise FileNotFoundError(f"checkpoint {where} does not exist")
     try:
         raw = torch.load(where, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except DAMAGE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{where} cannot be read as a checkpoint: {reason}") from error
     if not isinstance(raw, dict):

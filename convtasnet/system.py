@@ -69,7 +69,14 @@ class SeparationSystem(L.LightningModule):
         loss, _ = self.loss(estimates, batch["sources"], batch["lengths"])
         self._watch(loss, batch["ids"])
         self.log("loss", loss, prog_bar=True)
-        self.log("train_loss", loss, on_step=False, on_epoch=True, batch_size=len(estimates))
+        self.log(
+            "train_loss",
+            loss,
+            on_step=False,
+            on_epoch=True,
+            batch_size=len(estimates),
+            sync_dist=True,
+        )
         return loss
 
     def on_train_epoch_end(self) -> None:
@@ -97,7 +104,7 @@ class SeparationSystem(L.LightningModule):
         """Log the means, exact over batches of different sizes."""
         for name in MONITORS:
             metric = self._mean(name)
-            self.log(name, metric.compute(), prog_bar=name == "valid_si_sdri")
+            self.log(name, metric.compute(), prog_bar=name == "valid_si_sdri", sync_dist=True)
             metric.reset()
 
     def configure_optimizers(self) -> OptimizerLRScheduler:

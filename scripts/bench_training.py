@@ -34,7 +34,9 @@ MODELS = {"ours": "convtasnet.ConvTasNet", "asteroid": "peers.AsteroidConvTasNet
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--experiment", default="causal", help="an experiment of configs/")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--precision", nargs="+", default=["bf16-mixed"], help="Lightning's names")

@@ -66,6 +66,9 @@ def resolve_data(cfg: DictConfig, model: ConvTasNet) -> dict[str, Any]:
             raise ValueError(
                 f"{cfg.checkpoint} does not say on what data it was trained: set data="
             )
+        # A checkpoint is somebody's file: it may name data sets of this package, nothing else.
+        if not str(own.get("_target_")).startswith("convtasnet.data."):
+            raise ValueError(f"{cfg.checkpoint} names the data {own.get('_target_')!r}: set data=")
         config = own | config
     elif "root" not in config:
         raise ValueError("data.root is not set: name the folder of the data")

@@ -129,6 +129,10 @@ class MixtureDataset(EpochDataset):
     def __len__(self) -> int:
         return len(self._ids)
 
+    def mixture_path(self, index: int) -> str:
+        """File of a mixture."""
+        return self._paths[index * (1 + self.n_src)]
+
     def item(self, epoch: int, index: int) -> Item:
         """A whole mixture, or the crop of this epoch."""
         length, rate = int(self._file_lengths[index]), int(self._rates[index])

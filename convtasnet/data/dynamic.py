@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
@@ -29,15 +29,42 @@ class Facts:
         n_samples: (n,) int64, at the file's own rate.
         sample_rates: (n,) int64, in Hz.
         levels: (n,) active levels; 0 where silent, NaN where not measured.
+        starts: (n,) int64, where in the file the utterance starts, at the file's own rate.
     """
 
     n_samples: np.ndarray
     sample_rates: np.ndarray
     levels: np.ndarray
+    starts: np.ndarray
 
     def take(self, indices: Sequence[int]) -> Facts:
         """Facts of some of the utterances."""
         return Facts(*(getattr(self, name)[list(indices)] for name in vars(self)))
+
+
+def excerpts(
+    utterances: Sequence[Utterance], facts: Facts, seconds: float
+) -> tuple[list[Utterance], Facts]:
+    """Utterances cut into stretches of equal length that do not overlap, named ``NAME#0``, ….
+
+    The rest at the end is left out; an utterance shorter than ``seconds`` stays whole.
+
+    >>> one = [Utterance("ann", "ann/a.wav", "/data/ann/a.wav")]
+    >>> facts = Facts(np.array([25]), np.array([10]), np.array([0.1]), np.array([0]))
+    >>> parts, their_facts = excerpts(one, facts, seconds=1.0)
+    >>> [part.name for part in parts], their_facts.starts, their_facts.n_samples
+    (['ann/a.wav#0', 'ann/a.wav#1'], array([ 0, 10]), array([10, 10]))
+    """
+    parts, indices, starts, counts = [], [], [], []
+    for i, utterance in enumerate(utterances):
+        length = int(facts.n_samples[i])
+        count = min(length, round(seconds * int(facts.sample_rates[i])))
+        for k in range(length // count):
+            parts.append(replace(utterance, name=f"{utterance.name}#{k}"))
+            indices.append(i)
+            starts.append(int(facts.starts[i]) + k * count)
+            counts.append(count)
+    return parts, replace(facts.take(indices), n_samples=np.array(counts), starts=np.array(starts))
 
 
 class DynamicMixtures(EpochDataset):
@@ -161,7 +188,7 @@ class FixedMixtures(EpochDataset):
         self._gains = np.array([mixture.gains_db for mixture in mixtures])
         self._paths = PackedStrings([utterance.path for utterance in utterances])
         self._ids = PackedStrings([_name(i, mixture) for i, mixture in enumerate(mixtures)])
-        self._rates = facts.sample_rates
+        self._facts = facts
         self.sample_rate = sample_rate
         resampled = -(-facts.n_samples * sample_rate // facts.sample_rates)
         self.lengths = resampled[self._members].min(1)
@@ -177,7 +204,8 @@ class FixedMixtures(EpochDataset):
         return {"mixture": mixture, "sources": leveled, "id": self._ids[index]}
 
     def _read(self, utterance: int, n_samples: int) -> Tensor:
-        wav, _ = read_audio(self._paths[utterance], self.sample_rate)
+        start, count = int(self._facts.starts[utterance]), int(self._facts.n_samples[utterance])
+        wav, _ = read_audio(self._paths[utterance], self.sample_rate, start, count)
         return wav[:n_samples]
 
 

@@ -37,7 +37,9 @@ class FileFacts:
 
 
 def cache_folder() -> Path:
-    """``$XDG_CACHE_HOME/convtasnet``, by default ``~/.cache/convtasnet``."""
+    """``$CONVTASNET_CACHE``, or ``$XDG_CACHE_HOME/convtasnet``, or ``~/.cache/convtasnet``."""
+    if own := os.environ.get("CONVTASNET_CACHE"):
+        return Path(own).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base) / "convtasnet"
 

@@ -13,7 +13,7 @@ import numpy as np
 from convtasnet.data.checks import find_problems, raise_problems
 from convtasnet.data.corpus import Utterance, as_manifest, list_utterances, split_speakers
 from convtasnet.data.dataset import EpochDataset
-from convtasnet.data.dynamic import DynamicMixtures, Facts, FixedMixtures
+from convtasnet.data.dynamic import DynamicMixtures, Facts, FixedMixtures, excerpts
 from convtasnet.data.levels import file_levels
 from convtasnet.data.mixing import count_combinations, draw_mixtures
 from convtasnet.data.module import SPLITS, MixtureData
@@ -53,6 +53,8 @@ class SpeakersData(MixtureData):
         n_test_speakers: same default.
         n_valid: validation mixtures; default: 200, or all there are if the utterances give fewer.
         n_test: test mixtures; same default.
+        eval_seconds: validation and test mix stretches of so many seconds that do not overlap,
+            instead of whole utterances: more mixtures from few long utterances.
         epoch_size: training mixtures in an epoch.
         speed: whether training changes the speed of each source by up to 5 %.
         **kwargs: see ``MixtureData``; ``check="headers"`` spares the one-time scan of all samples,
@@ -71,6 +73,7 @@ class SpeakersData(MixtureData):
         n_test_speakers: int | None = None,
         n_valid: int | None = None,
         n_test: int | None = None,
+        eval_seconds: float | None = None,
         epoch_size: int = 20000,
         speed: bool = False,
         **kwargs: Any,
@@ -80,6 +83,9 @@ class SpeakersData(MixtureData):
         for name, value in counts.items():
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}, expected 1 or more")
+        if eval_seconds is not None and not eval_seconds * self.sample_rate >= 1:
+            raise ValueError(f"eval_seconds is {eval_seconds}, expected at least one sample")
+        self.eval_seconds = eval_seconds
         self.n_held_out = {"valid": n_valid_speakers, "test": n_test_speakers}
         self.n_mixtures = {"valid": n_valid, "test": n_test}
         self.epoch_size, self.speed = epoch_size, speed
@@ -107,6 +113,8 @@ class SpeakersData(MixtureData):
                 self.seed,
             )
         count = self._count(split, part)
+        if self.eval_seconds is not None:
+            part = _Part(*excerpts(part.utterances, part.facts, self.eval_seconds))
         mixtures = draw_mixtures(part.by_speaker(), count, self.n_src, f"{split}/{self.seed}")
         return FixedMixtures(mixtures, part.utterances, part.facts, self.sample_rate)
 
@@ -131,7 +139,8 @@ class SpeakersData(MixtureData):
         levels = np.full(len(utterances), np.nan)
         if self.check_level == "samples":
             levels = file_levels([utterance.path for utterance in utterances])
-        facts = Facts(headers.n_samples, headers.sample_rates, levels)
+        starts = np.zeros(len(utterances), np.int64)
+        facts = Facts(headers.n_samples, headers.sample_rates, levels, starts)
         _report_silent([u.path for u, level in zip(utterances, levels, strict=True) if level == 0])
         heard = [i for i in range(len(utterances)) if levels[i] != 0]
         split = split_speakers(
