@@ -16,7 +16,7 @@ pytest.importorskip("triton")
 def test_laws_hold_in_the_interpreter() -> None:
     laws = Path(__file__).with_name("test_cumulative.py")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "interpreter", laws],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "interpreter", laws],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
