@@ -7,15 +7,14 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import torch
 from asteroid_filterbanks import (
+    STFTFB,
     AnalyticFreeFB,
     Decoder,
     Encoder,
     Filterbank,
     FreeFB,
     ParamSincFB,
-    STFTFB,
     multiphase_gammatone_fb,
 )
 from torch import Tensor

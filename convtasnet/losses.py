@@ -142,9 +142,7 @@ def pairwise(
     if lengths is not None:
         est, ref = _zero_mean_within(est, lengths), _zero_mean_within(ref, lengths)
     n_est, n_ref = est.shape[1], ref.shape[1]
-    columns = [
-        METRICS[metric](est, ref[:, j : j + 1].expand(-1, n_est, -1)) for j in range(n_ref)
-    ]
+    columns = [METRICS[metric](est, ref[:, j : j + 1].expand(-1, n_est, -1)) for j in range(n_ref)]
     return torch.stack(columns, dim=-1)
 
 

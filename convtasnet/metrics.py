@@ -91,7 +91,7 @@ def score(
     """
     names = ordered(metrics)
     _check_shapes(estimates, sources, mixture)
-    estimates, sources, mixture = (_on_cpu(x) for x in (estimates, sources, mixture))
+    estimates, sources, mixture = (_in_float64(x) for x in (estimates, sources, mixture))
     rows = pairwise(estimates[None], sources[None])
     permutation = best_permutation(rows)[0].tolist()
     matched = estimates[permutation]
@@ -171,7 +171,7 @@ def _stoi(est: Tensor, ref: Tensor, sample_rate: int) -> float:
         # pystoi warns and returns 1e-5, which would pass for a value.
         warnings.filterwarnings("error", message="Not enough STFT frames")
         try:
-            return float(pystoi.stoi(ref.numpy(), est.numpy(), sample_rate))
+            return float(pystoi.stoi(ref.cpu().numpy(), est.cpu().numpy(), sample_rate))
         except RuntimeWarning:
             raise too_short from None
 
@@ -185,7 +185,7 @@ def _pesq(est: Tensor, ref: Tensor, sample_rate: int) -> float:
         import pesq
     except ImportError:
         raise InvalidError(MISSING_PESQ) from None
-    signals = (np.ascontiguousarray(x.numpy(), dtype=np.float32) for x in (ref, est))
+    signals = (np.ascontiguousarray(x.cpu().numpy(), dtype=np.float32) for x in (ref, est))
     try:
         return float(pesq.pesq(sample_rate, *signals, PESQ_MODES[sample_rate]))
     except pesq.BufferTooShortError:
@@ -229,8 +229,10 @@ def _normalized(x: Tensor) -> Tensor:
     return x / x.abs().amax(-1, keepdim=True)
 
 
-def _on_cpu(x: Tensor) -> Tensor:
-    return x.detach().cpu().double()
+def _in_float64(x: Tensor) -> Tensor:
+    """Where it is, or on the CPU where the device (Apple's) has no float64."""
+    x = x.detach()
+    return (x.cpu() if x.device.type == "mps" else x).double()
 
 
 def _check_shapes(estimates: Tensor, sources: Tensor, mixture: Tensor) -> None:

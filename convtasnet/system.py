@@ -35,7 +35,8 @@ class SeparationSystem(L.LightningModule):
         scheduler: builds a learning-rate scheduler from the optimizer; stepped once an epoch.
         monitor: what a plateau scheduler watches, a key of ``MONITORS``.
         config: resolved configuration, plain data, kept in the checkpoints.
-        compile: train through ``torch.compile``; validation runs the plain model.
+        compile: train through ``torch.compile``, in its default mode (True) or another one
+            ("reduce-overhead" replays CUDA graphs); validation runs the plain model.
 
     Raises:
         ValueError: an unknown ``monitor``.
@@ -49,7 +50,7 @@ class SeparationSystem(L.LightningModule):
         scheduler: Callable[[Optimizer], LRScheduler] | None = None,
         monitor: str = "valid_si_sdri",
         config: dict[str, Any] | None = None,
-        compile: bool = False,
+        compile: bool | str = False,
     ) -> None:
         super().__init__()
         if monitor not in MONITORS:
@@ -58,16 +59,19 @@ class SeparationSystem(L.LightningModule):
         self.loss, self.optimizer, self.scheduler = loss, optimizer, scheduler
         self.monitor, self.config = monitor, config or {}
         # A function, not a module: the checkpoint's keys stay those of the plain model.
-        self.train_forward = torch.compile(model.forward) if compile else model.forward
+        self.train_forward = model.forward
+        if compile:
+            mode = "default" if compile is True else compile
+            self.train_forward = torch.compile(model.forward, mode=mode, dynamic=False)
         self.means = nn.ModuleDict({name: MeanMetric() for name in MONITORS})
-        self._watched: tuple[Tensor, list[str]] | None = None
+        self._watched: LossWatch | None = None
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss of one batch."""
         self._raise_if_last_loss_was_bad()
         estimates = self.train_forward(batch["mixture"], batch["lengths"])
         loss, _ = self.loss(estimates, batch["sources"], batch["lengths"])
-        self._watch(loss, batch["ids"])
+        self._watched = LossWatch(loss, batch["ids"])
         self.log("loss", loss, prog_bar=True)
         self.log(
             "train_loss",
@@ -132,18 +136,40 @@ class SeparationSystem(L.LightningModule):
         assert isinstance(metric, MeanMetric)
         return metric
 
-    def _watch(self, loss: Tensor, ids: list[str]) -> None:
-        """Note whether the loss is finite on every rank, without waiting for the device."""
+    def _raise_if_last_loss_was_bad(self) -> None:
+        """Stop, on all ranks at the same step, before an epoch is built on NaN weights."""
+        watched, self._watched = self._watched, None
+        if watched is not None and not watched.was_finite():
+            raise ValueError(
+                f"the training loss was not finite at step {self.global_step - 1}; the items were "
+                f"{watched.ids} (on one of the processes): look for NaN in these files"
+            )
+
+
+class LossWatch:
+    """Whether a loss is finite on every rank, known a step later without stalling the device.
+
+    Args:
+        loss: a scalar.
+        ids: names of the batch's items.
+
+    Example:
+        >>> LossWatch(torch.tensor(float("nan")), ["a", "b"]).was_finite()
+        False
+    """
+
+    def __init__(self, loss: Tensor, ids: list[str]) -> None:
+        self.ids = ids
         finite = loss.detach().isfinite().float()
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(finite, torch.distributed.ReduceOp.MIN)
-        self._watched = (finite, ids)
+        self._finite = finite.to("cpu", non_blocking=True)
+        self._copied = torch.cuda.Event() if finite.is_cuda else None
+        if self._copied is not None:
+            self._copied.record()
 
-    def _raise_if_last_loss_was_bad(self) -> None:
-        """Stop, on all ranks at the same step, before another epoch is built on NaN weights."""
-        if self._watched is not None and not bool(self._watched[0]):
-            raise ValueError(
-                f"the training loss was not finite at step {self.global_step - 1}; the items were "
-                f"{self._watched[1]} (on one of the processes): look for NaN in these files"
-            )
-        self._watched = None
+    def was_finite(self) -> bool:
+        """Wait for the copy of the flag, not for what was launched after it."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        return bool(self._finite)

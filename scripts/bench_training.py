@@ -42,9 +42,32 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--precision", nargs="+", default=["bf16-mixed"], help="Lightning's names")
     parser.add_argument("--seconds", type=float, default=210.0, help="training time of each")
     parser.add_argument("--out", type=Path, default=Path("outputs/bench_training"))
+    parser.add_argument("--compile", default="reduce-overhead", help="a mode of torch.compile")
+    parser.add_argument(
+        "--turn",
+        type=Path,
+        help="create this file when compiled, train once FILE.go exists: several runs can compile "
+        "side by side and then have the machine to themselves one after the other",
+    )
     parser.add_argument("--json", type=Path, help="write the table here too")
     parser.add_argument("overrides", nargs="*", help="overrides of the training configuration")
     return parser.parse_intermixed_args()
+
+
+class WaitForTurn(L.Callback):
+    """After the warm-up, say that the compilation is over and wait for the start signal."""
+
+    def __init__(self, flag: Path | None, warmup_steps: int) -> None:
+        self.flag, self.warmup_steps = flag, warmup_steps
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        if self.flag is None or trainer.global_step != self.warmup_steps:
+            return
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.flag.touch()
+        while not self.flag.with_suffix(".go").exists():
+            time.sleep(0.1)
 
 
 def run(args: argparse.Namespace, model: str, precision: str) -> dict[str, Any]:
@@ -58,7 +81,7 @@ def run(args: argparse.Namespace, model: str, precision: str) -> dict[str, Any]:
             f"callbacks.time_budget.seconds={args.seconds}",
             "scheduler=constant",
             "logger=none",
-            "compile=true",
+            f"compile={args.compile}",
             f"model._target_={MODELS[model]}",
             f"trainer.precision={precision}",
             "trainer.max_epochs=-1",
@@ -67,6 +90,8 @@ def run(args: argparse.Namespace, model: str, precision: str) -> dict[str, Any]:
         ],
     )
     torch.compiler.reset()
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     torch.set_float32_matmul_precision(cfg.matmul_precision)
     config = OmegaConf.to_container(cfg, resolve=True)
@@ -74,7 +99,7 @@ def run(args: argparse.Namespace, model: str, precision: str) -> dict[str, Any]:
     budget = instantiate(cfg.callbacks.time_budget)
     trainer = instantiate(
         cfg.trainer,
-        callbacks=[budget],
+        callbacks=[WaitForTurn(args.turn, budget.warmup_steps), budget],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -90,7 +115,6 @@ def run(args: argparse.Namespace, model: str, precision: str) -> dict[str, Any]:
     scorer = L.Trainer(logger=False, enable_progress_bar=False, devices=1)
     scores = scorer.validate(system, data.test_dataloader(), verbose=False)[0]
     peak = torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0
-    torch.cuda.reset_peak_memory_stats() if torch.cuda.is_available() else None
     return {
         "experiment": args.experiment,
         "model": model,

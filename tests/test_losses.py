@@ -8,8 +8,9 @@ import time
 import numpy as np
 import pytest
 import torch
-from convtasnet.losses import best_permutation, pairwise, pit_loss, si_sdr, snr
 from scipy.optimize import linear_sum_assignment
+
+from convtasnet.losses import best_permutation, pairwise, pit_loss, si_sdr, snr
 
 
 def direct_si_sdr(est: torch.Tensor, ref: torch.Tensor) -> float:

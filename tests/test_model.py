@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+
 from convtasnet import ConvTasNet
 from convtasnet.norms import NORMS
-from torch import Tensor
 
 SMALL: dict[str, Any] = {
     "n_filters": 32,
@@ -158,6 +159,7 @@ def test_gammatone_filters_equal_the_librarys() -> None:
 
     import numpy as np
     from asteroid_filterbanks import multiphase_gammatone_fb as library
+
     from convtasnet.filterbanks import GammatoneFilterbank
 
     assert not hasattr(library.np, "math")
