@@ -61,6 +61,7 @@ class WaitForTurn(L.Callback):
         self.flag, self.warmup_steps = flag, warmup_steps
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        """Wait after the last step of the warm-up."""
         if self.flag is None or trainer.global_step != self.warmup_steps:
             return
         if torch.cuda.is_available():

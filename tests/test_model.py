@@ -89,7 +89,7 @@ def test_a_non_causal_model_looks_ahead() -> None:
 
 
 def test_the_global_norm_refuses_to_be_causal() -> None:
-    with pytest.raises(ValueError, match="norm='global' cannot be causal.*future.*cumulative"):
+    with pytest.raises(ValueError, match=r"norm='global' cannot be causal.*future.*cumulative"):
         ConvTasNet(norm="global", causal=True)
 
 

@@ -180,7 +180,7 @@ def backward(
             stats.new_zeros((2, C) if needs_params else (0,)),
             stats.new_zeros(1 if needs_prelu else 0),
         )
-    # At C = 1 dx is what is left of g - own: fma(dy, weight, -own) would leave dy·weight's rounding.
+    # At C = 1 dx is what is left of g - own; fma(dy, weight, -own) would leave a rounding more.
     tile = {**tile_sizes(x, TILES), "enable_fp_fusion": False}
     programs = B * triton.cdiv(T, tile["BLOCK_T"])
     sums, terms = stats.new_empty((2, B, T)), stats.new_empty((3, B, T))
