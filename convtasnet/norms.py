@@ -14,6 +14,8 @@ from convtasnet_kernels import (
 from torch import Tensor, nn
 
 EPS = 1e-8
+# Valid frames of each item, (B,), or one number for all items, or None where all are valid.
+Frames = Tensor | int | None
 
 
 class Norm(nn.Module):
@@ -36,9 +38,15 @@ class Norm(nn.Module):
         """Shown by ``print(model)``."""
         return f"{self.weight.numel()}, prelu={self.slope is not None}"
 
-    def forward(self, x: Tensor, frames: Tensor | None = None) -> Tensor:
-        """Normalize x (B, C, F); ``frames`` (B,) counts the valid frames of each item."""
-        raise AssertionError(f"{type(self).__name__} defines no forward")
+    def forward(self, x: Tensor, frames: Frames = None) -> Tensor:
+        """Normalize the valid frames of x (B, C, F)."""
+        if isinstance(frames, int):
+            return nn.functional.pad(self(x[..., :frames]), (0, x.shape[-1] - frames))
+        return self.normalize(x, frames)
+
+    def normalize(self, x: Tensor, frames: Tensor | None) -> Tensor:
+        """What a subclass defines: x (B, C, F) normalized, frames (B,) of each item valid."""
+        raise AssertionError(f"{type(self).__name__} defines no normalize")
 
 
 class CumulativeNorm(Norm):
@@ -49,7 +57,7 @@ class CumulativeNorm(Norm):
         torch.Size([2, 4, 10])
     """
 
-    def forward(self, x: Tensor, frames: Tensor | None = None) -> Tensor:
+    def normalize(self, x: Tensor, frames: Tensor | None) -> Tensor:
         """Padding comes after the valid frames, so their statistics never see it."""
         return cumulative_layer_norm(x, self.weight, self.bias, EPS, self.slope)
 
@@ -57,7 +65,7 @@ class CumulativeNorm(Norm):
 class GlobalNorm(Norm):
     """Statistics over all channels and all valid frames of the item (the paper's gLN, eq. 7)."""
 
-    def forward(self, x: Tensor, frames: Tensor | None = None) -> Tensor:
+    def normalize(self, x: Tensor, frames: Tensor | None) -> Tensor:
         """Normalize x (B, C, F)."""
         return global_layer_norm(x, self.weight, self.bias, EPS, self.slope, lengths=frames)
 
@@ -65,7 +73,7 @@ class GlobalNorm(Norm):
 class ChannelwiseNorm(Norm):
     """Statistics over the channels of one frame alone (called cLN in asteroid and SpeechBrain)."""
 
-    def forward(self, x: Tensor, frames: Tensor | None = None) -> Tensor:
+    def normalize(self, x: Tensor, frames: Tensor | None) -> Tensor:
         """Normalize x (B, C, F); frames are independent of each other."""
         return channelwise_layer_norm(x, self.weight, self.bias, EPS, self.slope)
 
@@ -84,7 +92,7 @@ class BatchNorm(Norm):
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
 
-    def forward(self, x: Tensor, frames: Tensor | None = None) -> Tensor:
+    def normalize(self, x: Tensor, frames: Tensor | None) -> Tensor:
         """Normalize x (B, C, F)."""
         if self.slope is not None:
             x = nn.functional.prelu(x, self.slope.to(x.dtype))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from convtasnet.norms import NORMS, valid_frames
+from convtasnet.norms import NORMS, Frames, valid_frames
 
 MASK_ACTIVATIONS = ("relu", "sigmoid", "softmax")
 
@@ -50,14 +50,14 @@ class Block(nn.Module):
         self.norm_out = NORMS[norm](hid_chan, prelu=True)
         self.conv_out = nn.Conv1d(hid_chan, sum(self.split), 1)
 
-    def forward(self, x: Tensor, frames: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, frames: Frames = None) -> tuple[Tensor, Tensor]:
         """Map x (B, B', F) to the residual (B, B' or 0, F) and the skip (B, Sc, F).
 
-        Frames from ``frames`` (B,) on are padding and are zero before the depthwise convolution,
-        as if the item ended there.
+        Frames from ``frames`` on are padding and are zero before the depthwise convolution, as if
+        the item ended there.
         """
         y = self.norm_in(self.conv_in(x), frames)
-        if frames is not None:
+        if isinstance(frames, Tensor):
             y = torch.where(valid_frames(y, frames), y, 0.0)
         y = self.depthwise(nn.functional.pad(y, self.padding))
         residual, skip = self.conv_out(self.norm_out(y, frames)).split(self.split, dim=1)
@@ -125,8 +125,8 @@ class Separator(nn.Module):
         self.mask_prelu = nn.PReLU()
         self.mask_conv = nn.Conv1d(skip_chan or bn_chan, n_src * in_chan, 1)
 
-    def forward(self, features: Tensor, frames: Tensor | None = None) -> Tensor:
-        """Map features (B, N, F) to masks (B, n_src, N, F); ``frames`` (B,) are valid."""
+    def forward(self, features: Tensor, frames: Frames = None) -> Tensor:
+        """Map features (B, N, F) to masks (B, n_src, N, F); ``frames`` are valid."""
         x = self.bottleneck(self.norm(features, frames))
         skips: Tensor | None = None
         for block in self.blocks:
