@@ -16,10 +16,12 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, read_write
 
-from convtasnet.checkpoint import load_weights, read_checkpoint, read_raw
+from convtasnet.checkpoint import load_weights, read_checkpoint
 from convtasnet.cli import run_hydra, run_main
 from convtasnet.data.dataset import MixtureDataset
 from convtasnet.data.module import MixtureData
+from convtasnet.log_filters import quiet_libraries
+from convtasnet.resume import Position, check_resume
 from convtasnet.system import MONITORS, SeparationSystem
 
 log = logging.getLogger(__name__)
@@ -40,22 +42,22 @@ def train(cfg: DictConfig) -> dict[str, float]:
         ValueError, FileNotFoundError: whatever is wrong with the configuration, the data or a
             checkpoint, before the first step.
     """
-    if cfg.monitor not in MONITORS:
-        raise ValueError(f"monitor={cfg.monitor} is unknown; choose one of {sorted(MONITORS)}")
+    _check_settings(cfg)
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     torch.set_float32_matmul_precision(cfg.matmul_precision)
-    config = OmegaConf.to_container(cfg, resolve=True)
-    assert isinstance(config, dict)
+    config: Any = OmegaConf.to_container(cfg, resolve=True)
     data = instantiate(cfg.data)
     system = build_system(cfg, config)
+    if cfg.ckpt_path:
+        start = check_resume(cfg.ckpt_path, system.model, config)
+        if _is_done(start, cfg.trainer):
+            return {"best": float("nan")}
     trainer = instantiate(
         cfg.trainer,
         default_root_dir=cfg.run_dir,
         callbacks=_instantiate_all(cfg.callbacks),
         logger=_instantiate_all(cfg.logger),
     )
-    if cfg.ckpt_path:
-        _explain_resume(cfg)
     if trainer.is_global_zero:
         Path(cfg.run_dir).mkdir(parents=True, exist_ok=True)
         OmegaConf.save(cfg, Path(cfg.run_dir) / "config.yaml", resolve=True)
@@ -63,7 +65,8 @@ def train(cfg: DictConfig) -> dict[str, float]:
     if trainer.is_global_zero:
         _print_next_steps(cfg.run_dir, _a_mixture(data))
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-    best = trainer.checkpoint_callback.best_model_score
+    checkpoint = trainer.checkpoint_callback
+    best = None if checkpoint is None else checkpoint.best_model_score
     return {**metrics, "best": float("nan") if best is None else float(best)}
 
 
@@ -78,7 +81,7 @@ def build_system(cfg: DictConfig, config: dict[str, Any]) -> SeparationSystem:
         optimizer=instantiate(cfg.optimizer),
         scheduler=instantiate(cfg.scheduler),
         monitor=cfg.monitor,
-        config={str(key): value for key, value in config.items()},
+        config=config,
         compile=cfg.compile,
     )
 
@@ -87,27 +90,37 @@ def _instantiate_all(group: DictConfig) -> list[Any]:
     return [instantiate(node) for node in group.values() if node]
 
 
-def _explain_resume(cfg: DictConfig) -> None:
-    """Say what a resume takes from the checkpoint, where the command line asks for another."""
-    raw = read_raw(cfg.ckpt_path)
-    read_checkpoint(cfg.ckpt_path)
-    log.info("resuming %s after epoch %d, step %d", cfg.ckpt_path, raw["epoch"], raw["global_step"])
-    if cfg.trainer.max_epochs is not None and 0 <= cfg.trainer.max_epochs <= raw["epoch"] + 1:
-        log.warning(
-            "nothing to train: the checkpoint has finished %d epochs and trainer.max_epochs=%d; "
-            "raise trainer.max_epochs",
-            raw["epoch"] + 1,
-            cfg.trainer.max_epochs,
-        )
-    states = raw.get("optimizer_states") or [{"param_groups": []}]
-    rates = [group["lr"] for group in states[0]["param_groups"]]
-    if rates and rates[0] != cfg.optimizer.lr:
-        log.warning(
-            "the learning rate goes on at %g, the checkpoint's; optimizer.lr=%g is not used "
-            "(start a new run from the weights with init_from= to set another rate)",
-            rates[0],
-            cfg.optimizer.lr,
-        )
+def _check_settings(cfg: DictConfig) -> None:
+    """Refuse, before anything is built, what would fail or mislead an epoch later."""
+    if cfg.init_from and cfg.ckpt_path:
+        raise ValueError("set either ckpt_path= (to resume) or init_from= (to start anew)")
+    monitors = {"monitor": cfg.monitor}
+    for name, node in cfg.callbacks.items():
+        if node and node.get("monitor"):
+            monitors[f"callbacks.{name}.monitor"] = node.monitor
+            better = MONITORS.get(node.monitor, node.get("mode"))
+            if node.get("mode", better) != better:
+                raise ValueError(
+                    f"callbacks.{name}.mode={node.mode}, but {node.monitor} is better {better}"
+                )
+    for name, monitor in monitors.items():
+        if monitor not in MONITORS:
+            raise ValueError(f"{name}={monitor} is unknown; choose one of {sorted(MONITORS)}")
+    if cfg.trainer.limit_val_batches == 0:
+        raise ValueError(f"trainer.limit_val_batches=0 leaves no {cfg.monitor} to choose best.ckpt")
+
+
+def _is_done(start: Position, trainer: DictConfig) -> bool:
+    """Whether nothing is left to train; says so, which Lightning does not always."""
+    limits = {"max_epochs": start.epochs, "max_steps": start.steps}
+    reached = [
+        f"trainer.{name}={trainer[name]} (the checkpoint has {done})"
+        for name, done in limits.items()
+        if trainer[name] is not None and 0 <= trainer[name] <= done
+    ]
+    if reached:
+        log.warning("nothing is left to train and nothing is written: raise %s", reached[0])
+    return bool(reached)
 
 
 def _let_lightning_start_ranks(cfg: DictConfig) -> None:
@@ -115,7 +128,7 @@ def _let_lightning_start_ranks(cfg: DictConfig) -> None:
 
     It would repeat ``sys.argv``: in a sweep every rank would run the whole sweep, elsewhere.
     """
-    hydra_config = HydraConfig.get()
+    hydra_config: Any = HydraConfig.get()
     if "LOCAL_RANK" in os.environ:
         return
     overrides = [str(item) for item in hydra_config.overrides.task]
@@ -144,12 +157,16 @@ def _shown(path: str | Path) -> str:
 
 
 def _print_next_steps(run_dir: str, mixture: str) -> None:
-    python = _shown(sys.executable)
-    best = _shown(Path(run_dir) / "checkpoints" / "best.ckpt")
+    folder = Path(run_dir) / "checkpoints"
+    files = [folder / "best.ckpt", folder / "last.ckpt"]
+    present = [file for file in files if file.is_file()]
+    if files[0] not in present:
+        log.warning("no epoch had a score: there is no %s", files[0])
+    python, checkpoint = _shown(sys.executable), _shown((present or files)[0])
     print(
         f"\nThe run is in {_shown(run_dir)}: metrics.csv, config.yaml, checkpoints.\nNext:\n"
-        f"  {python} scripts/evaluate.py checkpoint={best}\n"
-        f"  {python} scripts/separate.py {mixture} --checkpoint {best} --out separated\n"
+        f"  {python} scripts/evaluate.py checkpoint={checkpoint}\n"
+        f"  {python} scripts/separate.py {mixture} --checkpoint {checkpoint} --out separated\n"
         f"  {python} -m tensorboard.main --logdir {_shown(run_dir)}"
     )
 
@@ -157,6 +174,7 @@ def _print_next_steps(run_dir: str, mixture: str) -> None:
 @hydra.main(version_base="1.3", config_path="configs", config_name="train")
 def main(cfg: DictConfig) -> float | None:
     """Entry point; returns the best score, for sweepers."""
+    quiet_libraries()
     started_by_lightning = "LOCAL_RANK" in os.environ
     argv = sys.argv
     _let_lightning_start_ranks(cfg)

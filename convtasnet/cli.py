@@ -27,10 +27,11 @@ DEVICES = ("auto", "cpu", "cuda")
 def run_main(main: Callable[[], Result]) -> Result:
     """Call ``main``; turn what the user can mend into one line on stderr and exit code 2.
 
-    That is ``ValueError`` and ``FileNotFoundError``, and whatever hydra and omegaconf raise about
-    the configuration: where such an exception came from a user error, as it does when hydra builds
-    an object, the latter's message is printed. Everything else passes, with its traceback. The
-    traceback of the one line is logged at level DEBUG (``--verbose``, ``hydra.verbose=true``).
+    That is ``ValueError`` and ``FileNotFoundError``, what Lightning calls a misconfiguration, and
+    whatever hydra and omegaconf raise about the configuration: where such an exception came from a
+    user error, as it does when hydra builds an object, the latter's message is printed. Everything
+    else passes, with its traceback. The traceback of the one line is logged at level DEBUG
+    (``--verbose``, ``hydra.verbose=true``).
 
     Args:
         main: called without arguments.
@@ -48,10 +49,10 @@ def run_main(main: Callable[[], Result]) -> Result:
         return main()
     except Exception as error:
         cause: BaseException = error
-        # Told by name: this package imports neither of the two libraries.
+        # Told by name: inference imports none of these libraries.
         while _is_config_error(cause) and cause.__cause__ is not None:
             cause = cause.__cause__
-        if not isinstance(cause, USER_ERRORS):
+        if not isinstance(cause, USER_ERRORS) and not _is_misconfiguration(cause):
             if not _is_config_error(error):
                 raise
             cause = error
@@ -73,6 +74,10 @@ def run_hydra(main: Callable[[], Any]) -> None:
 
 def _is_config_error(error: BaseException) -> bool:
     return type(error).__module__.split(".")[0] in ("hydra", "omegaconf")
+
+
+def _is_misconfiguration(error: BaseException) -> bool:
+    return type(error).__name__ == "MisconfigurationException"
 
 
 def resolve_device(name: str) -> torch.device:

@@ -79,8 +79,8 @@ def pit_loss(
 
     Each item of the batch chooses its own permutation. Silent references are left out, of the
     choice and of the mean; a batch without any audible reference gives a loss of 0 with zero
-    gradients. The loss is computed in float32 (float64 for float64 input), whatever autocast
-    says.
+    gradients. NaN or infinity in a signal makes the loss NaN. The loss is computed in float32
+    (float64 for float64 input), whatever autocast says.
 
     Args:
         est: estimates, (B, n_src, T).
@@ -111,9 +111,9 @@ def pit_loss(
     if metric not in METRICS:
         raise ValueError(f"metric {metric!r} is unknown; choose one of {sorted(METRICS)}")
     with torch.autocast(est.device.type, enabled=False):
-        scores = pairwise(est, ref, lengths, metric)
-        audible = ~scores.isnan().any(1)  # (B, n_src), by reference
-        scores = scores.nan_to_num(nan=0.0)
+        audible = ~_silent(ref, lengths)  # (B, n_src)
+        # Not every NaN: that of a bad estimate or reference has to show in the loss.
+        scores = pairwise(est, ref, lengths, metric).masked_fill(~audible[:, None], 0.0)
         perm = best_permutation(scores.detach())
         matched = scores.gather(1, perm[:, None, :]).squeeze(1)
         loss = -(matched * audible).sum() / audible.sum().clamp(min=1)
@@ -197,6 +197,15 @@ def _unit(x: Tensor) -> Tensor:
 def _audible(ref: Tensor) -> Tensor:
     """(...): is anything left of the zero-mean reference but the rounding of its mean?"""
     return ref.abs().amax(-1) > 0
+
+
+def _silent(ref: Tensor, lengths: Tensor | None) -> Tensor:
+    """(B, n_src): is the reference (B, n_src, T) constant within the item's length?"""
+    constant = ref == ref[..., :1]
+    if lengths is not None:
+        n_samples = torch.arange(ref.shape[-1], device=ref.device)
+        constant |= n_samples >= lengths.to(ref.device)[:, None, None]
+    return constant.all(-1)
 
 
 def _centered(x: Tensor) -> Tensor:

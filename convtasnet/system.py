@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,12 +14,14 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torchmetrics import MeanMetric
 
-from convtasnet.checkpoint import ENTRY, checkpoint_entry
-from convtasnet.metrics import score
+from convtasnet.checkpoint import ENTRY, checkpoint_entry, plain_keys
+from convtasnet.metrics import SILENT_ESTIMATE, SILENT_MIXTURE, SILENT_REFERENCE, score
 
+log = logging.getLogger(__name__)
 Batch = dict[str, Any]  # mixture (B, T), sources (B, n_src, T), lengths (B,) or None, ids
 LossFunction = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 MONITORS = {"valid_loss": "min", "valid_si_sdr": "max", "valid_si_sdri": "max"}
+SILENCE = (SILENT_REFERENCE, SILENT_MIXTURE, SILENT_ESTIMATE)
 
 
 class SeparationSystem(L.LightningModule):
@@ -26,6 +29,8 @@ class SeparationSystem(L.LightningModule):
 
     Logs, each epoch: ``train_loss``, ``valid_loss`` and, over the full-length validation items,
     the means ``valid_si_sdr`` and ``valid_si_sdri`` (improvement over the mixture), all in dB.
+    Silent items have no score and are left out; an estimate that holds NaN makes the means NaN.
+    A training loss that is not finite stops the run before it reaches the weights.
 
     Args:
         model: the separator; ``model.hparams`` are its constructor arguments and
@@ -55,7 +60,7 @@ class SeparationSystem(L.LightningModule):
         super().__init__()
         if monitor not in MONITORS:
             raise ValueError(f"monitor={monitor!r} is unknown; choose one of {sorted(MONITORS)}")
-        self.model = model
+        self.model: Any = model  # a module with the attributes above
         self.loss, self.optimizer, self.scheduler = loss, optimizer, scheduler
         self.monitor, self.config = monitor, config or {}
         # A function, not a module: the checkpoint's keys stay those of the plain model.
@@ -63,15 +68,16 @@ class SeparationSystem(L.LightningModule):
         if compile:
             mode = "default" if compile is True else compile
             self.train_forward = torch.compile(model.forward, mode=mode, dynamic=False)
-        self.means = nn.ModuleDict({name: MeanMetric() for name in MONITORS})
+        self.means = nn.ModuleDict({name: MeanMetric(nan_strategy="disable") for name in MONITORS})
         self._watched: LossWatch | None = None
+        self._silent_estimates = 0
+        self._score: Tensor | None = None  # this epoch's value of ``monitor``
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss of one batch."""
-        self._raise_if_last_loss_was_bad()
         estimates = self.train_forward(batch["mixture"], batch["lengths"])
         loss, _ = self.loss(estimates, batch["sources"], batch["lengths"])
-        self._watched = LossWatch(loss, batch["ids"])
+        self._watched = LossWatch(loss, batch)
         self.log("loss", loss, prog_bar=True)
         self.log(
             "train_loss",
@@ -83,9 +89,30 @@ class SeparationSystem(L.LightningModule):
         )
         return loss
 
+    def on_after_backward(self) -> None:
+        """Stop on a bad loss, on all ranks at once: the optimizer has not stepped yet."""
+        watched, self._watched = self._watched, None
+        if watched is not None and not watched.was_finite():
+            raise ValueError(
+                f"the training loss is not finite at step {self.global_step}: {watched.reason()}"
+            )
+
     def on_train_epoch_end(self) -> None:
-        """Look at the epoch's last loss too."""
-        self._raise_if_last_loss_was_bad()
+        """Step a plateau scheduler.
+
+        Lightning would step it after the epoch's checkpoint is written, and a resumed run would
+        have missed that step.
+        """
+        value, self._score = self._score, None
+        schedulers = self.lr_schedulers()
+        for scheduler in schedulers if isinstance(schedulers, list) else [schedulers]:
+            if isinstance(scheduler, ReduceLROnPlateau) and value is not None:
+                scheduler.step(float(value))
+
+    def lr_scheduler_step(self, scheduler: LRScheduler, metric: Any) -> None:
+        """Step the others, as Lightning does."""
+        if not isinstance(scheduler, ReduceLROnPlateau):
+            super().lr_scheduler_step(scheduler, metric)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss and scores of full-length items; returns the estimates, for examples."""
@@ -98,18 +125,28 @@ class SeparationSystem(L.LightningModule):
             scores = score(
                 item[:, :end], sources[i, :, :end], mixture[i, :end], self.model.sample_rate
             )
-            for name in ("si_sdr", "si_sdri"):
-                value = scores.values[name]
-                if value == value:  # a silent item has no score
-                    self._mean(f"valid_{name}").update(value)
+            reason = scores.reasons.get("si_sdr")
+            self._silent_estimates += reason == SILENT_ESTIMATE
+            if reason not in SILENCE:
+                for name in ("si_sdr", "si_sdri"):
+                    self._mean(f"valid_{name}").update(scores.values[name])
         return estimates
 
     def on_validation_epoch_end(self) -> None:
         """Log the means, exact over batches of different sizes."""
         for name in MONITORS:
             metric = self._mean(name)
-            self.log(name, metric.compute(), prog_bar=name == "valid_si_sdri", sync_dist=True)
+            value = metric.compute()
+            self.log(name, value, prog_bar=name == "valid_si_sdri", sync_dist=True)
             metric.reset()
+            if name == self.monitor:
+                self._score = value
+        if self._silent_estimates:
+            log.warning(
+                "the model is silent on %d validation items: they are left out of the scores",
+                self._silent_estimates,
+            )
+        self._silent_estimates = 0
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Optimizer and scheduler; a plateau scheduler watches ``monitor``."""
@@ -131,37 +168,39 @@ class SeparationSystem(L.LightningModule):
         """Add what rebuilds the model."""
         checkpoint[ENTRY] = checkpoint_entry(self.model.hparams, self.config)
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take weights saved through a wrapper too."""
+        checkpoint["state_dict"] = plain_keys(checkpoint["state_dict"])
+
     def _mean(self, name: str) -> MeanMetric:
         metric = self.means[name]
         assert isinstance(metric, MeanMetric)
         return metric
 
-    def _raise_if_last_loss_was_bad(self) -> None:
-        """Stop, on all ranks at the same step, before an epoch is built on NaN weights."""
-        watched, self._watched = self._watched, None
-        if watched is not None and not watched.was_finite():
-            raise ValueError(
-                f"the training loss was not finite at step {self.global_step - 1}; the items were "
-                f"{watched.ids} (on one of the processes): look for NaN in these files"
-            )
-
 
 class LossWatch:
-    """Whether a loss is finite on every rank, known a step later without stalling the device.
+    """Whether a loss is finite on every rank, known without stalling the device.
+
+    Asked after the backward pass was launched, the answer, computed before it, has arrived.
 
     Args:
         loss: a scalar.
-        ids: names of the batch's items.
+        batch: what it was computed from.
 
     Example:
-        >>> LossWatch(torch.tensor(float("nan")), ["a", "b"]).was_finite()
-        False
+        >>> signals = torch.zeros(2, 3, 8)
+        >>> signals[1, 0, 4] = torch.nan
+        >>> batch = {"mixture": signals[:, 0], "sources": signals[:, 1:], "ids": ["a", "b"]}
+        >>> watch = LossWatch(torch.tensor(torch.nan), batch)
+        >>> watch.was_finite(), watch.reason()
+        (False, "the items ['b'] hold NaN or infinity")
     """
 
-    def __init__(self, loss: Tensor, ids: list[str]) -> None:
-        self.ids = ids
-        finite = loss.detach().isfinite().float()
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
+    def __init__(self, loss: Tensor, batch: Batch) -> None:
+        self._batch = batch
+        self._own = loss.detach().isfinite()
+        finite = self._own.float()
+        if _is_distributed():
             torch.distributed.all_reduce(finite, torch.distributed.ReduceOp.MIN)
         self._finite = finite.to("cpu", non_blocking=True)
         self._copied = torch.cuda.Event() if finite.is_cuda else None
@@ -173,3 +212,26 @@ class LossWatch:
         if self._copied is not None:
             self._copied.synchronize()
         return bool(self._finite)
+
+    def reason(self) -> str:
+        """Name the items of a bad loss; called on every rank at once."""
+        ids = [] if bool(self._own) else list(self._batch["ids"])
+        signals = torch.cat([self._batch["mixture"][:, None], self._batch["sources"]], 1)
+        finite = signals.isfinite().flatten(1).all(1).tolist()
+        bad = [name for name, fine in zip(self._batch["ids"], finite, strict=True) if not fine]
+        ids, bad = _from_all_ranks(ids), _from_all_ranks(bad)
+        if bad:
+            return f"the items {bad} hold NaN or infinity"
+        return f"the items {ids} are finite, the training diverges: try a lower optimizer.lr"
+
+
+def _is_distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _from_all_ranks(names: list[str]) -> list[str]:
+    if not _is_distributed():
+        return names
+    gathered: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(gathered, names)
+    return [name for part in gathered for name in part]

@@ -46,7 +46,7 @@ class AudioExamples(L.Callback):
         self,
         logger: TensorBoardLogger,
         trainer: L.Trainer,
-        pl_module: L.LightningModule,
+        pl_module: Any,
         estimates: Tensor,
         batch: dict[str, Any],
     ) -> None:
