@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -59,9 +60,15 @@ def train(cfg: DictConfig) -> dict[str, float]:
         logger=_instantiate_all(cfg.logger),
     )
     if trainer.is_global_zero:
+        if (Path(cfg.run_dir) / "checkpoints").exists() and not cfg.ckpt_path:
+            log.warning("%s holds an earlier run: its files are replaced", cfg.run_dir)
         Path(cfg.run_dir).mkdir(parents=True, exist_ok=True)
         OmegaConf.save(cfg, Path(cfg.run_dir) / "config.yaml", resolve=True)
-    trainer.fit(system, data, ckpt_path=cfg.ckpt_path, weights_only=True)
+    try:
+        trainer.fit(system, data, ckpt_path=cfg.ckpt_path, weights_only=True)
+    except BaseException:
+        _end_other_ranks(trainer)
+        raise
     if trainer.is_global_zero:
         _print_next_steps(cfg.run_dir, _a_mixture(data))
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
@@ -135,6 +142,15 @@ def _let_lightning_start_ranks(cfg: DictConfig) -> None:
     sys.argv = [sys.argv[0], *overrides, f"run_dir='{cfg.run_dir}'"]
     with read_write(hydra_config):
         hydra_config.run.dir = cfg.run_dir
+
+
+def _end_other_ranks(trainer: L.Trainer) -> None:
+    """After an error here, let no process wait for this one for ever."""
+    for process in getattr(trainer.strategy.launcher, "procs", []):
+        try:
+            process.wait(timeout=5)  # it may have the same error, or the cause, to print
+        except subprocess.TimeoutExpired:
+            process.kill()
 
 
 def _forget_ranks() -> None:

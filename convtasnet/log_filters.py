@@ -11,6 +11,8 @@ WARNINGS = (
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
     # metrics.csv has each epoch; a short epoch has no step that TensorBoard would show.
     r"The number of training batches \(\d+\) is smaller than the logging interval",
+    # train.py says so where it matters: not when a run is resumed.
+    r"Checkpoint directory .* exists and is not empty",
     # BestCheckpoint takes the best checkpoint along; the last one has no score.
     r"The dirpath has changed from ",
 )

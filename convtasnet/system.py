@@ -119,7 +119,8 @@ class SeparationSystem(L.LightningModule):
         mixture, sources, lengths = batch["mixture"], batch["sources"], batch["lengths"]
         estimates = self.model(mixture, lengths)
         loss, _ = self.loss(estimates, sources, lengths)
-        self._mean("valid_loss").update(loss, weight=len(estimates))
+        # Once an item: a weight is dropped with nan_strategy="disable".
+        self._mean("valid_loss").update(loss.expand(len(estimates)))
         for i, item in enumerate(estimates):
             end = mixture.shape[-1] if lengths is None else int(lengths[i])
             scores = score(

@@ -1,0 +1,200 @@
+"""The Lightning module: a bad loss stops it in time, validation means what it says."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from pathlib import Path
+
+import lightning as L
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from convtasnet.log_filters import WARNINGS
+from convtasnet.losses import pit_loss
+from convtasnet.metrics import score
+from convtasnet.system import LossWatch, SeparationSystem
+
+pytestmark = pytest.mark.filterwarnings(*[f"ignore:{message}" for message in WARNINGS])
+N_SAMPLES = 400
+
+
+class Gains(nn.Module):
+    """The mixture, once for each source with a gain of its own, and 1 % of its past."""
+
+    sample_rate, n_src, hparams = 8000, 2, {"n_src": 2}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.tensor([0.3, 0.7]))
+
+    def forward(self, mixture: Tensor, lengths: Tensor | None = None) -> Tensor:
+        past = mixture.roll(1, -1)[:, None] * torch.tensor([[[0.01], [-0.01]]])
+        return mixture[:, None] * self.gain[:, None] + past
+
+
+def items(count: int) -> list[dict]:
+    generator = torch.Generator().manual_seed(0)
+    sources = torch.randn(count, 2, N_SAMPLES, generator=generator)
+    return [{"mixture": s.sum(0), "sources": s, "id": f"item{i}"} for i, s in enumerate(sources)]
+
+
+def collate(batch: list[dict]) -> dict:
+    return {
+        "mixture": torch.stack([item["mixture"] for item in batch]),
+        "sources": torch.stack([item["sources"] for item in batch]),
+        "lengths": torch.tensor([N_SAMPLES] * len(batch)),
+        "ids": [item["id"] for item in batch],
+    }
+
+
+def loader(data: list[dict], batch_size: int = 2) -> DataLoader:
+    return DataLoader(data, batch_size, collate_fn=collate)
+
+
+def system(model: nn.Module | None = None, lr: float = 0.1, **arguments) -> SeparationSystem:
+    optimizer = functools.partial(torch.optim.Adam, lr=lr)
+    return SeparationSystem(model or Gains(), pit_loss, optimizer, **arguments)
+
+
+def trainer(folder: Path, **arguments) -> L.Trainer:
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return L.Trainer(
+        accelerator="cpu",
+        default_root_dir=folder,
+        enable_checkpointing=False,
+        max_epochs=1,
+        num_sanity_val_steps=0,
+        **quiet,
+        **arguments,
+    )
+
+
+@pytest.mark.parametrize("signal", ["mixture", "sources"])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_nan_item_stops_the_run_before_it_reaches_the_weights(tmp_path, signal, accumulate):
+    data = items(6)
+    data[5][signal][..., 7] = torch.nan
+    module = system()
+    run = trainer(tmp_path, accumulate_grad_batches=accumulate, gradient_clip_val=5.0)
+    message = rf"not finite at step {2 // accumulate}: the items \['item5'\] hold NaN"
+    with pytest.raises(ValueError, match=message):
+        run.fit(module, loader(data), loader(items(1)))
+    assert run.global_step == 2 // accumulate
+    assert module.model.gain.isfinite().all()
+
+
+def test_a_loss_that_diverges_by_itself_names_its_items_too(tmp_path):
+    module = system()
+    with torch.no_grad():
+        module.model.gain[0] = torch.inf
+    message = r"the items \['item0', 'item1'\] are finite, the training diverges"
+    with pytest.raises(ValueError, match=message):
+        trainer(tmp_path).fit(module, loader(items(2)), loader(items(1)))
+
+
+def test_a_watched_loss_of_another_rank(monkeypatch):
+    """The flag is the least of all ranks; the names are gathered from them."""
+    monkeypatch.setattr("convtasnet.system._is_distributed", lambda: True)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda flag, op: flag.zero_())
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+
+    def gather(parts, own):
+        parts[:] = [own, ["there"]]
+
+    monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
+    watch = LossWatch(torch.tensor(1.0), collate(items(2)))
+    assert not watch.was_finite()
+    assert watch.reason() == "the items ['there'] hold NaN or infinity"
+
+
+def rank_of_two(rank: int, folder: Path, port: int) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE="2")
+    os.environ.update(LOCAL_RANK=str(rank), NODE_RANK="0")
+    torch.set_num_threads(1)
+    data = items(8)
+    data[5]["mixture"][3] = torch.nan
+    module, message = system(), "none"
+    try:
+        run = trainer(folder, devices=2, strategy="ddp")
+        run.fit(module, loader(data, batch_size=1), loader(items(2)))
+    except ValueError as error:
+        message = str(error)
+    torch.save((message, run.global_step, module.model.gain.detach()), folder / f"{rank}.pt")
+
+
+def test_a_nan_item_stops_two_processes_at_the_same_step(tmp_path):
+    port = 21000 + os.getpid() % 20000
+    torch.multiprocessing.spawn(rank_of_two, (tmp_path, port), nprocs=2)
+    results = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
+    for message, steps, gain in results:
+        assert message == (
+            f"the training loss is not finite at step {steps}: the items ['item5'] hold NaN or "
+            "infinity"
+        )
+        assert torch.equal(gain, results[0][2])
+        assert gain.isfinite().all()
+    assert results[0][1] == results[1][1] < 4
+
+
+def test_validation_is_the_mean_over_items_of_different_batches(tmp_path):
+    data = items(5)
+    module = system()
+    (logged,) = trainer(tmp_path).validate(module, loader(data), verbose=False)
+    with torch.no_grad():
+        estimates = module.model(collate(data)["mixture"])
+    scores = [
+        score(est, item["sources"], item["mixture"], 8000).values
+        for est, item in zip(estimates, data, strict=True)
+    ]
+    for name in ("si_sdr", "si_sdri"):
+        mean = sum(values[name] for values in scores) / 5
+        assert logged[f"valid_{name}"] == pytest.approx(mean, abs=1e-4)
+    assert logged["valid_loss"] == pytest.approx(-logged["valid_si_sdr"], abs=1e-3)
+
+
+def test_a_silent_item_is_left_out_of_the_validation(tmp_path):
+    data = items(3)
+    expected = trainer(tmp_path).validate(system(), loader(data[:2]), verbose=False)
+    data[2]["sources"][0] = 0
+    got = trainer(tmp_path).validate(system(), loader(data), verbose=False)
+    for name in ("valid_si_sdr", "valid_si_sdri"):
+        assert got[0][name] == pytest.approx(expected[0][name])
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method")
+def test_silent_estimates_are_said(tmp_path, caplog):
+    class Silent(Gains):
+        def forward(self, mixture, lengths=None):
+            return torch.zeros(len(mixture), 2, N_SAMPLES)
+
+    with caplog.at_level(logging.WARNING):
+        (logged,) = trainer(tmp_path).validate(system(Silent()), loader(items(3)), verbose=False)
+    assert "the model is silent on 3 validation items" in caplog.text
+    assert logged["valid_loss"] > 100
+    assert logged["valid_si_sdri"] != logged["valid_si_sdri"]
+
+
+def test_nan_estimates_make_the_means_nan(tmp_path):
+    class Broken(Gains):
+        def forward(self, mixture, lengths=None):
+            estimates = super().forward(mixture)
+            estimates[0, 0, 5] = torch.nan
+            return estimates
+
+    (logged,) = trainer(tmp_path).validate(system(Broken()), loader(items(4)), verbose=False)
+    assert all(value != value for value in logged.values())
+
+
+def test_an_unknown_monitor_is_refused():
+    with pytest.raises(ValueError, match="'val_loss' is unknown; choose one of"):
+        system(monitor="val_loss")
+
+
+def test_a_scheduler_against_the_monitor_is_refused(tmp_path):
+    scheduler = functools.partial(torch.optim.lr_scheduler.ReduceLROnPlateau, mode="min")
+    with pytest.raises(ValueError, match=r"set scheduler\.mode=max"):
+        trainer(tmp_path).fit(system(scheduler=scheduler), loader(items(2)), loader(items(1)))
