@@ -53,12 +53,7 @@ def train(cfg: DictConfig) -> dict[str, float]:
         start = check_resume(cfg.ckpt_path, system.model, config)
         if _is_done(start, cfg.trainer):
             return {"best": float("nan")}
-    trainer = instantiate(
-        cfg.trainer,
-        default_root_dir=cfg.run_dir,
-        callbacks=_instantiate_all(cfg.callbacks),
-        logger=_instantiate_all(cfg.logger),
-    )
+    trainer = build_trainer(cfg)
     if trainer.is_global_zero:
         if (Path(cfg.run_dir) / "checkpoints").exists() and not cfg.ckpt_path:
             log.warning("%s holds an earlier run: its files are replaced", cfg.run_dir)
@@ -72,8 +67,7 @@ def train(cfg: DictConfig) -> dict[str, float]:
     if trainer.is_global_zero:
         _print_next_steps(cfg.run_dir, _a_mixture(data))
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-    checkpoint = trainer.checkpoint_callback
-    best = None if checkpoint is None else checkpoint.best_model_score
+    best = getattr(trainer.checkpoint_callback, "best_model_score", None)
     return {**metrics, "best": float("nan") if best is None else float(best)}
 
 
@@ -90,6 +84,16 @@ def build_system(cfg: DictConfig, config: dict[str, Any]) -> SeparationSystem:
         monitor=cfg.monitor,
         config=config,
         compile=cfg.compile,
+    )
+
+
+def build_trainer(cfg: DictConfig) -> L.Trainer:
+    """The Trainer of a configuration, with its callbacks and loggers."""
+    return instantiate(
+        cfg.trainer,
+        default_root_dir=cfg.run_dir,
+        callbacks=_instantiate_all(cfg.callbacks),
+        logger=_instantiate_all(cfg.logger),
     )
 
 
