@@ -27,6 +27,7 @@ DAMAGE = (
     AttributeError,
     EOFError,
     LookupError,
+    OSError,
     RuntimeError,
     TypeError,
     ValueError,
