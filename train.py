@@ -27,6 +27,7 @@ from convtasnet.system import MONITORS, SeparationSystem
 
 log = logging.getLogger(__name__)
 OmegaConf.register_new_resolver("mode_of", lambda name: MONITORS.get(name, "max"), replace=True)
+PATIENCE = 5.0  # seconds
 RANK_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -152,7 +153,7 @@ def _end_other_ranks(trainer: L.Trainer) -> None:
     """After an error here, let no process wait for this one for ever."""
     for process in getattr(trainer.strategy.launcher, "procs", []):
         try:
-            process.wait(timeout=5)  # it may have the same error, or the cause, to print
+            process.wait(PATIENCE)  # it may have the same error, or the cause, to print
         except subprocess.TimeoutExpired:
             process.kill()
 

@@ -106,6 +106,7 @@ class Steps:
         self.trainer = state(
             optimizers=[optimizer()],
             should_stop=False,
+            lr_scheduler_configs=[],
             strategy=SimpleNamespace(broadcast=lambda value: value),
         )
         monkeypatch.setattr(time_budget.time, "perf_counter", lambda: self.now)
@@ -135,6 +136,14 @@ def test_the_budget_does_not_count_validation(monkeypatch):
     steps.now += 1000
     steps.run(budget, most=2)
     assert budget.elapsed == 3  # the first step of each stretch has no start
+
+
+def test_a_budget_refuses_another_scheduler(monkeypatch):
+    steps = Steps(monkeypatch)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(steps.trainer.optimizers[0])
+    steps.trainer.lr_scheduler_configs.append(SimpleNamespace(scheduler=scheduler))
+    with pytest.raises(ValueError, match="ReduceLROnPlateau: set scheduler=constant"):
+        steps.run(TimeBudget(seconds=4), most=1)
 
 
 def test_a_resumed_budget_has_only_the_rest(monkeypatch):

@@ -7,15 +7,14 @@ import os
 import runpy
 import subprocess
 import sys
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
-import soundfile
 import torch
 import yaml
 from hydra.core.global_hydra import GlobalHydra
-from tiny_corpus import RATE, write_corpus
-from training import SCRIPT, TINY, read_rows
+from tiny_corpus import write_corpus
+from training import SCRIPT, TINY, read_rows, script
 
 from convtasnet import ConvTasNet
 
@@ -113,15 +112,14 @@ def test_a_sweep_with_two_processes_leaves_two_complete_folders(corpus, tmp_path
         assert state["optimizer_states"][0]["param_groups"][0]["lr"] == rate
 
 
-def test_a_file_with_nan_stops_both_processes(tmp_path):
-    corpus = write_corpus(tmp_path / "corpus", seconds=0.7)
-    file = corpus / "mixture_2.wav"
-    soundfile.write(file, np.full(5600, np.nan, np.float32), RATE, subtype="FLOAT")
-    common = [*TINY, f"data.root='{corpus}'", "data.check=headers"]
-    result = started(*common, *TWO_PROCESSES, f"hydra.run.dir={tmp_path / 'run'}", cwd=tmp_path)
-    assert result.returncode != 0
-    assert f"error: {file}: holds NaN" in result.stderr
-    assert not (tmp_path / "run" / "checkpoints").exists()
+def test_no_process_is_left_waiting_after_an_error(monkeypatch):
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    ended, waiting = subprocess.Popen(["true"]), subprocess.Popen(command)
+    monkeypatch.setattr(script, "PATIENCE", 0.5)
+    launcher = SimpleNamespace(procs=[ended, waiting])
+    script._end_other_ranks(SimpleNamespace(strategy=SimpleNamespace(launcher=launcher)))
+    assert ended.wait(timeout=5) == 0
+    assert waiting.wait(timeout=5) != 0
 
 
 OWN = "data=manifest data.root=CORPUS"

@@ -6,13 +6,14 @@ import time
 from typing import Any
 
 import lightning as L
+from torch.optim.lr_scheduler import ConstantLR
 
 
 class TimeBudget(L.Callback):
     """Train for a number of seconds; the learning rate falls to zero over the last part.
 
     Only steps count: validation, and the first steps of a run (compilation, warm-up) do not.
-    Use it without a learning-rate scheduler (``scheduler=constant``).
+    It goes with no other learning-rate scheduler than a constant one (``scheduler=constant``).
 
     Args:
         seconds: training time.
@@ -20,7 +21,8 @@ class TimeBudget(L.Callback):
         warmup_steps: first steps that are not counted.
 
     Raises:
-        ValueError: no positive time, or a decay outside [0, 1].
+        ValueError: no positive time, or a decay outside [0, 1]; at the start of the training:
+            another scheduler, whose rates would be overwritten.
 
     Example:
         >>> TimeBudget(seconds=210, decay=0.4).factor(elapsed=168.0)
@@ -42,6 +44,12 @@ class TimeBudget(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Remember the initial learning rates."""
+        for config in trainer.lr_scheduler_configs:
+            if not isinstance(config.scheduler, ConstantLR):
+                raise ValueError(
+                    "the time budget sets the learning rate, so does the scheduler "
+                    f"{type(config.scheduler).__name__}: set scheduler=constant"
+                )
         if not self._rates:
             self._rates = [g["lr"] for o in trainer.optimizers for g in o.param_groups]
         self._counted_from = trainer.global_step + self.warmup_steps
