@@ -46,7 +46,9 @@ def train(cfg: DictConfig) -> dict[str, float]:
     """
     _check_settings(cfg)
     L.seed_everything(cfg.seed, workers=True, verbose=False)
-    torch.set_float32_matmul_precision(cfg.matmul_precision)
+    set_tf32(cfg.matmul_precision)
+    if cfg.data.get("root"):  # the checkpoint names the data for whoever evaluates it elsewhere
+        cfg.data.root = os.path.abspath(os.path.expanduser(cfg.data.root))
     config: Any = OmegaConf.to_container(cfg, resolve=True)
     data = instantiate(cfg.data)
     system = build_system(cfg, config)
@@ -70,6 +72,12 @@ def train(cfg: DictConfig) -> dict[str, float]:
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
     best = getattr(trainer.checkpoint_callback, "best_model_score", None)
     return {**metrics, "best": float("nan") if best is None else float(best)}
+
+
+def set_tf32(matmul_precision: str) -> None:
+    """Let float32 products and convolutions use TF32, or not ("highest")."""
+    torch.set_float32_matmul_precision(matmul_precision)
+    torch.backends.cudnn.allow_tf32 = matmul_precision != "highest"
 
 
 def build_system(cfg: DictConfig, config: dict[str, Any]) -> SeparationSystem:

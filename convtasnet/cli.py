@@ -69,6 +69,8 @@ def run_hydra(main: Callable[[], Any]) -> None:
     body of the function needs :func:`run_main` as well, or hydra prints a line of its own first.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    # argparse takes overrides on one side of a flag only: with the flag first any order works.
+    sys.argv[1:] = sorted(sys.argv[1:], key=lambda item: item not in ("-m", "--multirun"))
     run_main(main)
 
 

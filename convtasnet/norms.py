@@ -6,12 +6,13 @@ The one file that imports the kernels. Shapes are (B, C, F): batch, channels, fr
 from __future__ import annotations
 
 import torch
+from torch import Tensor, nn
+
 from convtasnet_kernels import (
     channelwise_layer_norm,
     cumulative_layer_norm,
     global_layer_norm,
 )
-from torch import Tensor, nn
 
 EPS = 1e-8
 # Valid frames of each item, (B,), or one number for all items, or None where all are valid.

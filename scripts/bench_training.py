@@ -28,7 +28,7 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from train import build_system  # noqa: E402
+from train import build_system, set_tf32  # noqa: E402
 
 MODELS = {"ours": "convtasnet.ConvTasNet", "asteroid": "peers.AsteroidConvTasNet"}
 
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace, model: str, precision: str) -> dict[str, Any]:
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     L.seed_everything(cfg.seed, workers=True, verbose=False)
-    torch.set_float32_matmul_precision(cfg.matmul_precision)
+    set_tf32(cfg.matmul_precision)
     config = OmegaConf.to_container(cfg, resolve=True)
     system, data = build_system(cfg, config), instantiate(cfg.data)
     budget = instantiate(cfg.callbacks.time_budget)

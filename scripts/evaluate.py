@@ -60,8 +60,8 @@ def resolve_data(cfg: DictConfig, model: ConvTasNet) -> dict[str, Any]:
     given = OmegaConf.to_container(cfg.data, resolve=True)
     assert isinstance(given, dict)
     config = {str(key): value for key, value in given.items() if value != NOT_GIVEN}
+    own = read_checkpoint(cfg.checkpoint).config.get("data") or {}
     if "_target_" not in config:
-        own = read_checkpoint(cfg.checkpoint).config.get("data")
         if not own:
             raise ValueError(
                 f"{cfg.checkpoint} does not say on what data it was trained: set data="
@@ -70,6 +70,9 @@ def resolve_data(cfg: DictConfig, model: ConvTasNet) -> dict[str, Any]:
         if not str(own.get("_target_")).startswith("convtasnet.data."):
             raise ValueError(f"{cfg.checkpoint} names the data {own.get('_target_')!r}: set data=")
         config = own | config
+    elif own.get("_target_") == config["_target_"]:
+        # What decided the training's split decides this one: no training speaker gets into it.
+        config = own | {key: v for key, v in config.items() if is_overridden(f"data.{key}")}
     elif "root" not in config:
         raise ValueError("data.root is not set: name the folder of the data")
     for name, needed in (("sample_rate", model.sample_rate), ("n_src", model.n_src)):

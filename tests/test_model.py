@@ -263,7 +263,7 @@ def test_traced_equals_eager(changes: dict[str, Any]) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("changes", [CAUSAL, {}])
 def test_compiled_equals_eager(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn.conv, "fp32_precision", "ieee")
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     check_compiled(small(**changes).train().cuda(), "inductor", "cuda")
 
 

@@ -10,6 +10,7 @@ import threading
 
 import pytest
 import torch
+
 from convtasnet_kernels import backend, cumulative_layer_norm, global_layer_norm, use_backend
 
 X = torch.tensor([[[1.0, 2.0], [3.0, 6.0]]])

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from convtasnet_kernels import cumulative_layer_norm, reference, use_backend
 from norm_cases import OFFSET_TOLERANCE, ROUNDING, assert_close, make_case, relative_error
+
+from convtasnet_kernels import cumulative_layer_norm, reference, use_backend
 
 INTERPRET = os.environ.get("TRITON_INTERPRET") == "1"
 ITEMS, FRAMES = (1, 40) if INTERPRET else (2, 70)  # the interpreter is slow

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from convtasnet_kernels import channelwise_layer_norm, global_layer_norm, reference
 from norm_cases import OFFSET_TOLERANCE, ROUNDING, assert_close, make_case, relative_error
 from torch import Tensor
+
+from convtasnet_kernels import channelwise_layer_norm, global_layer_norm, reference
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 PAIRS = [

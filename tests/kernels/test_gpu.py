@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from convtasnet_kernels import cumulative_layer_norm, global_layer_norm, reference, use_backend
 from norm_cases import ROUNDING, Case, assert_close, make_case, relative_error
+
+from convtasnet_kernels import cumulative_layer_norm, global_layer_norm, reference, use_backend
 
 pytestmark = pytest.mark.gpu
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from convtasnet_kernels import channelwise_layer_norm, cumulative_layer_norm, global_layer_norm
 from norm_cases import make_case, relative_error
 from torch import Tensor
+
+from convtasnet_kernels import channelwise_layer_norm, cumulative_layer_norm, global_layer_norm
 
 NORMS = [cumulative_layer_norm, global_layer_norm, channelwise_layer_norm]
 OPS = torch.ops.convtasnet
