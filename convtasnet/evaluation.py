@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 from torch import Tensor, nn
@@ -243,5 +244,6 @@ def summary_table(summary: dict[str, Any], metrics: Sequence[str] = tuple(METRIC
     for name, reasons in summary["reasons"].items():
         if name in METRICS:
             for reason, count in reasons.items():
-                table.add_row(f"[dim]{name}: {reason}[/dim]", "", "", f"[dim]-{count}[/dim]")
+                text = f"[dim]{name}: {escape(reason)}[/dim]"
+                table.add_row(text, "", "", f"[dim]-{count}[/dim]")
     return table

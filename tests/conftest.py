@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-torch.set_num_threads(max(1, min(2, os.cpu_count() or 1)))
+torch.set_num_threads(1)  # more only wait for each other on a busy machine
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
