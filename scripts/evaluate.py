@@ -18,6 +18,7 @@ from rich.console import Console
 
 from convtasnet.checkpoint import read_checkpoint
 from convtasnet.cli import resolve_device, run_hydra, run_main
+from convtasnet.data.stored import stored_data
 from convtasnet.evaluation import evaluate, summarize, summary_table, write_csv, write_json
 from convtasnet.model import ConvTasNet
 
@@ -31,7 +32,7 @@ def evaluate_checkpoint(cfg: DictConfig) -> dict[str, Any]:
     device = resolve_device(cfg.device)
     model = ConvTasNet.from_pretrained(cfg.checkpoint).to(device)
     data_config = resolve_data(cfg, model)
-    data = instantiate(data_config)
+    data = instantiate(data_config, _recursive_=False)  # a checkpoint's values call nothing
     data.check((cfg.split,))
     dataset = data.dataset(cfg.split)
     log.info("%d mixtures of the %s set on %s", len(dataset), cfg.split, device)
@@ -60,16 +61,14 @@ def resolve_data(cfg: DictConfig, model: ConvTasNet) -> dict[str, Any]:
     given = OmegaConf.to_container(cfg.data, resolve=True)
     assert isinstance(given, dict)
     config = {str(key): value for key, value in given.items() if value != NOT_GIVEN}
-    own = read_checkpoint(cfg.checkpoint).config.get("data") or {}
+    stored = read_checkpoint(cfg.checkpoint).config
+    own = stored.get("data") or {}
     if "_target_" not in config:
         if not own:
             raise ValueError(
                 f"{cfg.checkpoint} does not say on what data it was trained: set data="
             )
-        # A checkpoint is somebody's file: it may name data sets of this package, nothing else.
-        if not str(own.get("_target_")).startswith("convtasnet.data."):
-            raise ValueError(f"{cfg.checkpoint} names the data {own.get('_target_')!r}: set data=")
-        config = own | config
+        config = stored_data(stored, cfg.checkpoint) | config
     elif own.get("_target_") == config["_target_"]:
         # What decided the training's split decides this one: no training speaker gets into it.
         config = own | {key: v for key, v in config.items() if is_overridden(f"data.{key}")}

@@ -19,6 +19,7 @@ from torch import Tensor
 from convtasnet.audio import read_audio
 from convtasnet.checkpoint import read_checkpoint
 from convtasnet.cli import run_main
+from convtasnet.data.stored import stored_data
 from convtasnet.inference import rescale, separate
 from convtasnet.model import ConvTasNet
 
@@ -53,7 +54,7 @@ def plot(mixture: Tensor, voices: Tensor, sample_rate: int, title: str, out: Pat
     axes[-1].set_xlabel("seconds")
     figure.suptitle(title)
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=120)
+    figure.savefig(out, dpi=80)
 
 
 def load_mixture(options: argparse.Namespace) -> tuple[Tensor, int, str]:
@@ -61,7 +62,7 @@ def load_mixture(options: argparse.Namespace) -> tuple[Tensor, int, str]:
     if options.mixture is not None:
         wav, rate = read_audio(options.mixture)
         return wav, rate, options.mixture.name
-    config = read_checkpoint(options.checkpoint).config.get("data")
+    config = stored_data(read_checkpoint(options.checkpoint).config, options.checkpoint)
     if not config:
         raise ValueError(f"{options.checkpoint} does not name its data: give a MIXTURE file")
     data = instantiate(config)

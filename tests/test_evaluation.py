@@ -245,6 +245,29 @@ def test_data_root_alone_moves_the_checkpoints_data(corpus, tmp_path, run_evalua
     assert code == 0, err
 
 
+NESTED = {"mode": {"_target_": "os.mkdir", "path": "MADE"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "more", "message"),
+    [
+        ({"_target_": "os.mkdir", "path": "MADE"}, [], "names data 'os.mkdir'"),
+        ({"_target_": "convtasnet.data.module.os.mkdir", "path": "MADE"}, [], "module.os.mkdir'"),
+        (NESTED, [], "no plain values: ['mode']"),
+        (NESTED, ["data=wsj0_mix", "data.root=x"], "mode is"),
+    ],
+)
+def test_a_checkpoint_calls_nothing(changes, more, message, tmp_path, run_evaluate):
+    made = str(tmp_path / "made")
+    data = json.loads(json.dumps(wsj0_config("x") | changes).replace("MADE", made))
+    checkpoint = write_checkpoint(tmp_path / "model.ckpt", data)
+    out = f"hydra.run.dir={tmp_path / 'out'}"
+    code, _, err = run_evaluate(f"checkpoint={checkpoint}", out, *more)
+    assert code == 2, err
+    assert message in err
+    assert not Path(made).exists()
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

@@ -43,3 +43,14 @@ def test_an_item_that_is_not_there(checkpoint, monkeypatch, capsys):
         draw(monkeypatch, "--checkpoint", checkpoint, "--item", "1")
     assert stop.value.code == 2
     assert "--item 1: the test set has 1 items" in capsys.readouterr().err
+
+
+def test_a_checkpoint_calls_nothing(checkpoint, tmp_path, monkeypatch, capsys):
+    content = torch.load(checkpoint, weights_only=True)
+    made = tmp_path / "made"
+    content["convtasnet"]["config"]["data"] = {"_target_": "os.mkdir", "path": str(made)}
+    torch.save(content, checkpoint)
+    with pytest.raises(SystemExit):
+        draw(monkeypatch, "--checkpoint", checkpoint)
+    assert "names data 'os.mkdir'" in capsys.readouterr().err
+    assert not made.exists()
