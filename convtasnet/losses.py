@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import permutations
 
 import torch
@@ -41,9 +42,7 @@ def si_sdr(est: Tensor, ref: Tensor) -> Tensor:
         >>> si_sdr(ref, torch.zeros(800))
         tensor(nan)
     """
-    if est.shape != ref.shape:
-        raise ValueError(f"est has shape {tuple(est.shape)}, ref {tuple(ref.shape)}: not equal")
-    est, ref = _centered(_at_least_float32(est)), _centered(_at_least_float32(ref))
+    est, ref = _zero_mean_pair(est, ref)
     value = _log_ratio(_unit(est), _unit(ref))
     return value.masked_fill(~_audible(ref), torch.nan)
 
@@ -59,12 +58,9 @@ def snr(est: Tensor, ref: Tensor) -> Tensor:
         >>> round(float(snr(0.9 * ref, ref)))
         20
     """
-    if est.shape != ref.shape:
-        raise ValueError(f"est has shape {tuple(est.shape)}, ref {tuple(ref.shape)}: not equal")
-    est, ref = _centered(_at_least_float32(est)), _centered(_at_least_float32(ref))
+    est, ref = _zero_mean_pair(est, ref)
     norm = torch.linalg.vector_norm(ref, dim=-1, keepdim=True)
-    norm = torch.where(norm > 0, norm, torch.ones_like(norm))
-    noise = ((est - ref) / norm).square().sum(-1)
+    noise = ((est - ref) / _or_one(norm)).square().sum(-1)
     value = -10 * torch.log10(noise + _floor(ref.dtype))
     return value.masked_fill(~_audible(ref), torch.nan)
 
@@ -169,10 +165,17 @@ def best_permutation(scores: Tensor) -> Tensor:
         rows = scores.transpose(1, 2).double().cpu().numpy()
         best = [linear_sum_assignment(item, maximize=True)[1].tolist() for item in rows]
         return torch.tensor(best, dtype=torch.int64, device=scores.device).view(-1, n_src)
-    perms = torch.tensor(list(permutations(range(n_src))), device=scores.device)  # (n_src!, n_src)
+    perms = _permutations(n_src, scores.device)
     references = torch.arange(n_src, device=scores.device)
     totals = scores[:, perms, references].sum(-1)  # (B, n_src!)
     return perms[totals.argmax(-1)]
+
+
+@cache
+def _permutations(n_src: int, device: torch.device) -> Tensor:
+    """(n_src!, n_src), copied to the device once: each copy would wait for what it has to do."""
+    with torch.inference_mode(False):  # validation may be the first to ask, training needs them
+        return torch.tensor(list(permutations(range(n_src))), device=device)
 
 
 def _log_ratio(est: Tensor, ref: Tensor) -> Tensor:
@@ -189,9 +192,20 @@ def _log_ratio(est: Tensor, ref: Tensor) -> Tensor:
 def _unit(x: Tensor) -> Tensor:
     """Scale to unit energy (zeros stay zeros), through the peak so that no square underflows."""
     peak = x.detach().abs().amax(-1, keepdim=True)
-    x = x / torch.where(peak > 0, peak, torch.ones_like(peak))
-    energy = x.square().sum(-1, keepdim=True)
-    return x * torch.where(energy > 0, energy, torch.ones_like(energy)).rsqrt()
+    x = x / _or_one(peak)
+    return x * _or_one(x.square().sum(-1, keepdim=True)).rsqrt()
+
+
+def _or_one(x: Tensor) -> Tensor:
+    """A divisor: 1 in place of 0."""
+    return torch.where(x > 0, x, torch.ones_like(x))
+
+
+def _zero_mean_pair(est: Tensor, ref: Tensor) -> tuple[Tensor, Tensor]:
+    """Both (..., T) in float32 or float64 and without their means, or an error."""
+    if est.shape != ref.shape:
+        raise ValueError(f"est has shape {tuple(est.shape)}, ref {tuple(ref.shape)}: not equal")
+    return _centered(_at_least_float32(est)), _centered(_at_least_float32(ref))
 
 
 def _audible(ref: Tensor) -> Tensor:

@@ -163,6 +163,23 @@ def test_eight_sources_in_a_batch_of_four_take_under_50_ms() -> None:
     assert time.perf_counter() - start < 0.05
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("n_src", [2, 3, 5])
+def test_the_loss_does_not_wait_for_the_device(n_src: int) -> None:
+    est, ref = torch.randn(2, 4, n_src, 8000, device="cuda")
+    lengths = torch.tensor([8000, 8000, 5000, 100], device="cuda")
+    with torch.inference_mode():  # the first call may come from validation
+        pit_loss(est, ref, lengths)
+    est.requires_grad_()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        pit_loss(est, ref, lengths)[0].backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert est.grad is not None
+    assert est.grad.isfinite().all()
+
+
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ValueError, match=r"\(3,\).*\(4,\)"):
         si_sdr(torch.zeros(3), torch.zeros(4))
