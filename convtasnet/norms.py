@@ -47,7 +47,7 @@ class Norm(nn.Module):
 
     def normalize(self, x: Tensor, frames: Tensor | None) -> Tensor:
         """What a subclass defines: x (B, C, F) normalized, frames (B,) of each item valid."""
-        raise AssertionError(f"{type(self).__name__} defines no normalize")
+        raise NotImplementedError(f"{type(self).__name__} defines no normalize")
 
 
 class CumulativeNorm(Norm):
