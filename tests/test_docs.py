@@ -59,14 +59,6 @@ def composed(name: str, overrides: list[str]) -> DictConfig:
         return compose(name, [*overrides, "run_dir=RUN"])
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the examples open: best.ckpt, mixture.wav and a manifest, mixtures/."""

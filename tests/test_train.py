@@ -26,15 +26,6 @@ FALLING = (
 COSINE = ("scheduler=cosine", "scheduler.T_max=6")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """Threads cost more than they give to so small a model, much more on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     return write_corpus(tmp_path_factory.mktemp("corpus"), seconds=0.7)
