@@ -9,7 +9,6 @@ Files are read and written by libsndfile (``soundfile``): wav, FLAC, ogg and wha
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import torch
 import torchaudio
 from torch import Tensor
 
+from convtasnet.files import replacing
 from convtasnet.wav_header import missing_bytes
 
 PathLike = str | os.PathLike[str]
@@ -139,13 +139,8 @@ def write_audio(
         raise ValueError(f"{target}: can't write subtype {subtype} with suffix '{target.suffix}'")
     if sample_rate < 1:
         raise ValueError(f"{target}: sample_rate is {sample_rate}, expected at least 1 Hz")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{uuid.uuid4().hex}.tmp")
-    try:
+    with replacing(target) as temporary:
         sf.write(temporary, samples, sample_rate, subtype=subtype, format=file_format)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def resample(wav: Tensor, orig_rate: int, new_rate: int, n_samples: int | None = None) -> Tensor:

@@ -23,6 +23,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from convtasnet.audio import write_audio
+from convtasnet.files import replacing
 from convtasnet.inference import rescale, separate
 from convtasnet.metrics import METRICS, Scores, ordered, score
 
@@ -205,14 +206,12 @@ def value_names(metrics: Sequence[str]) -> list[str]:
 def write_csv(path: Path, rows: Sequence[Row], metrics: Sequence[str] = tuple(METRICS)) -> None:
     """Write one line a mixture: id, length, values (``nan`` where invalid) and the reasons."""
     names = value_names(metrics)
-    temporary = path.with_name(f".{path.name}.tmp")
-    with open(temporary, "w", newline="", encoding="utf-8") as file:
+    with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["mixture_id", "n_samples", *names, "reasons"])
         for row in rows:
             values = [f"{row.scores.values[name]:.6g}" for name in names]
             writer.writerow([row.id, row.n_samples, *values, _reasons_cell(row.scores)])
-    os.replace(temporary, path)
 
 
 def _reasons_cell(scores: Scores) -> str:
@@ -225,10 +224,9 @@ def _reasons_cell(scores: Scores) -> str:
 
 def write_json(path: Path, summary: dict[str, Any]) -> None:
     """Write the summary whole or not at all; it must hold neither NaN nor infinity."""
-    temporary = path.with_name(f".{path.name}.tmp")
     text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False, default=str)
-    temporary.write_text(text + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def summary_table(summary: dict[str, Any], metrics: Sequence[str] = tuple(METRICS)) -> Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,8 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
+
+from convtasnet.files import replacing
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +54,8 @@ class BestCheckpoint(ModelCheckpoint):
         source = Path(str(trainer.ckpt_path)).absolute().with_name(self.path.name)
         self._taken_along = source.is_file() and source.resolve() != self.path.resolve()
         if self._taken_along and trainer.is_global_zero:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = self.path.with_suffix(".tmp")
-            shutil.copyfile(source, temporary)
-            os.replace(temporary, self.path)
+            with replacing(self.path) as temporary:
+                shutil.copyfile(source, temporary)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue with the best score so far."""

@@ -6,9 +6,10 @@ import hashlib
 import json
 import logging
 import os
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
+
+from convtasnet.files import replacing
 
 logger = logging.getLogger(__name__)
 
@@ -74,11 +75,9 @@ class FileCache:
         if files == self._known:
             return
         stored = {path: list(vars(facts).values()) for path, facts in files.items()}
-        temporary = self.path.with_name(f".{uuid.uuid4().hex}.tmp")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps({"version": _VERSION, "files": stored}), "utf-8")
-            os.replace(temporary, self.path)
+            with replacing(self.path) as temporary:
+                temporary.write_text(json.dumps({"version": _VERSION, "files": stored}), "utf-8")
         except OSError as error:
             logger.warning("file checks can't be remembered in %s (%s)", self.path, error)
             return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +14,8 @@ from rich.progress import track
 from convtasnet.audio import iter_blocks
 from convtasnet.data.checks import Problem, raise_problems
 from convtasnet.data.file_cache import cache_folder
-from convtasnet.data.mixing import FRAME, gated_level
+from convtasnet.data.mixing import FRAME, frame_powers, gated_level
+from convtasnet.files import replacing
 
 logger = logging.getLogger(__name__)
 
@@ -45,11 +45,9 @@ def file_levels(paths: Sequence[str]) -> np.ndarray:
         results = list(track(found, "Scanning samples, once", len(paths), transient=True))
     raise_problems([result for result in results if isinstance(result, Problem)])
     levels = np.array(results, dtype=np.float64)
-    temporary = store.with_name(f".{uuid.uuid4().hex}.npy")
     try:
-        store.parent.mkdir(parents=True, exist_ok=True)
-        np.save(temporary, levels)
-        os.replace(temporary, store)
+        with replacing(store) as temporary:
+            np.save(temporary, levels)
     except OSError as error:
         logger.warning("levels can't be remembered in %s (%s)", store, error)
     return levels
@@ -68,10 +66,7 @@ def _level_or_problem(path: str) -> float | Problem:
     powers = []
     try:
         for block in iter_blocks(path, FRAME * 1024):
-            whole = len(block) // FRAME * FRAME
-            powers.append(np.square(block[:whole].reshape(-1, FRAME), dtype=np.float64).mean(1))
-            if whole < len(block):
-                powers.append(np.square(block[whole:], dtype=np.float64).mean(keepdims=True))
+            powers.append(frame_powers(block))
     except (ValueError, OSError) as error:
         return Problem(path, os.path.basename(path), str(error).removeprefix(f"{path}: "))
     power = np.concatenate(powers)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
 
-PathLike = str | os.PathLike[str]
+from convtasnet.audio import PathLike
+from convtasnet.files import replacing
 
 _SOURCE = re.compile(r"source_(\d+)_path")
 
@@ -125,21 +126,18 @@ class Manifest(Sequence[Row]):
         header = ["mixture_ID", "mixture_path"]
         header += [f"source_{k + 1}_path" for k in range(self.n_src)]
         header += ["noise_path"] * noise + ["length"]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{os.getpid()}.tmp")
-        try:
-            with temporary.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(header)
-                for row in self.rows:
-                    if row.length is None:
-                        raise ValueError(f"{path}: the length of mixture '{row.id}' isn't known")
-                    names = [row.mixture, *row.sources] + [row.noise or ""] * noise
-                    relative = [_relative(name, path.parent) for name in names]
-                    writer.writerow([row.id, *relative, row.length])
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with (
+            replacing(path) as temporary,
+            temporary.open("w", encoding="utf-8", newline="") as file,
+        ):
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(header)
+            for row in self.rows:
+                if row.length is None:
+                    raise ValueError(f"{path}: the length of mixture '{row.id}' isn't known")
+                names = [row.mixture, *row.sources] + [row.noise or ""] * noise
+                relative = [_relative(name, path.parent) for name in names]
+                writer.writerow([row.id, *relative, row.length])
 
 
 def _check_columns(path: Path, columns: list[str], n_src: int | None) -> int:

@@ -53,12 +53,16 @@ def active_level(wav: Tensor) -> float:
         >>> round(active_level(tone), 3), round(active_level(paused), 3)
         (0.707, 0.707)
     """
-    samples = wav.detach().reshape(-1).cpu().double().numpy()
+    return gated_level(frame_powers(wav.detach().reshape(-1).cpu().double().numpy()))
+
+
+def frame_powers(samples: np.ndarray) -> np.ndarray:
+    """Mean power of each frame of ``FRAME`` samples, the last one shorter: (T,) -> (n_frames,)."""
     whole = samples.size // FRAME * FRAME
-    powers = np.square(samples[:whole].reshape(-1, FRAME)).mean(1)
+    powers = np.square(samples[:whole].reshape(-1, FRAME), dtype=np.float64).mean(1)
     if whole < samples.size:
-        powers = np.append(powers, np.square(samples[whole:]).mean())
-    return gated_level(powers)
+        powers = np.append(powers, np.square(samples[whole:], dtype=np.float64).mean())
+    return powers
 
 
 def gated_level(powers: np.ndarray) -> float:

@@ -16,6 +16,7 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import DataLoader
 
+from convtasnet.audio import PathLike
 from convtasnet.data.checks import Headers, find_problems, raise_problems, read_headers
 from convtasnet.data.dataset import Batch, EpochDataset, Item, MixtureDataset, collate
 from convtasnet.data.manifest import Manifest
@@ -24,7 +25,6 @@ from convtasnet.data.wsj0_mix import wsj0_mix_manifest
 
 logger = logging.getLogger(__name__)
 
-PathLike = str | os.PathLike[str]
 SPLITS = ("train", "valid", "test")
 _CHECKS = ("samples", "headers")
 
