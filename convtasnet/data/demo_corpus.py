@@ -21,11 +21,12 @@ from convtasnet.audio import read_audio, write_audio
 from convtasnet.data.demo_text import sentence
 from convtasnet.data.espeak import Line, find_espeak, speak
 from convtasnet.data.mixing import Mixture, count_combinations, draw_mixtures, mix
+from convtasnet.data.wsj0_mix import FOLDERS, layout
 
 log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
-SPLITS = ("tr", "cv", "tt")
+SPLITS = tuple(FOLDERS.values())
 # eSpeak NG's variants (they set pitch, formants and tone) that sound like a person: the splits
 # share none of them, so that validation and test hear timbres that training never did.
 VARIANTS = {
@@ -96,12 +97,6 @@ class DemoSpec:
     def n_mixtures(self, split: str) -> int:
         """Mixtures of a split ``tr``, ``cv`` or ``tt``."""
         return {"tr": self.n_train, "cv": self.n_valid, "tt": self.n_test}[split]
-
-
-def split_folder(root: Path, spec: DemoSpec, split: str) -> Path:
-    """``root/2speakers/wav8k/min/tr``, as WSJ0-mix names it."""
-    rate = f"wav{spec.sample_rate // 1000}k"
-    return root / f"{spec.n_src}speakers" / rate / "min" / split
 
 
 def make_demo_corpus(parent: Path, spec: DemoSpec, n_workers: int | None = None) -> Path:
@@ -212,7 +207,7 @@ def _plan_mixtures(
     by_variant: dict[str, list[str]] = {}
     for name, lines in plan.items():
         by_variant.setdefault(name[:-1], []).extend(line.path for line in lines)
-    folder = split_folder(work, spec, split)
+    folder = layout(work, spec.n_src, spec.sample_rate, "min", split)
     seed = f"{split}/{spec.seed}"
     for mixture in draw_mixtures(by_variant, spec.n_mixtures(split), spec.n_src, seed):
         yield folder, mixture

@@ -70,12 +70,22 @@ def wsj0_mix_manifest(
     return Manifest(rows, folder, n_src)
 
 
+def layout(root: Path, n_src: int, sample_rate: int, mode: str, name: str) -> Path:
+    """Folder ``name`` ("tr", "cv" or "tt") of a tree.
+
+    Example:
+        >>> layout(Path("/data"), 2, 8000, "min", "tr").as_posix()
+        '/data/2speakers/wav8k/min/tr'
+    """
+    return root / f"{n_src}speakers" / f"wav{sample_rate // 1000}k" / mode / name
+
+
 def _split_folder(root: Path, split: str, sample_rate: int, n_src: int, mode: str) -> Path:
     """The folder of the split, at the wanted rate or the next to it."""
     if not root.is_dir():
         raise FileNotFoundError(f"data root {root}: no such folder")
     name = FOLDERS[split]
-    wanted = root / f"{n_src}speakers" / f"wav{sample_rate // 1000}k" / mode / name
+    wanted = layout(root, n_src, sample_rate, mode, name)
     if any((root / other).is_dir() for other in FOLDERS.values()):
         wanted = root / name
     if wanted.is_dir():
@@ -86,7 +96,7 @@ def _split_folder(root: Path, split: str, sample_rate: int, n_src: int, mode: st
         key=lambda rate: (rate < sample_rate, abs(rate - sample_rate)),
     )
     for rate in rates:
-        folder = root / f"{n_src}speakers" / f"wav{rate // 1000}k" / mode / name
+        folder = layout(root, n_src, rate, mode, name)
         if folder.is_dir():
             logger.info("%s isn't there; %s is resampled to %d Hz", wanted, folder, sample_rate)
             return folder
