@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tiny_model import TINY, checkpoint_content
 
 from convtasnet import ConvTasNet
 from convtasnet.checkpoint import (
-    checkpoint_entry,
     load_weights,
     plain_keys,
     read_checkpoint,
@@ -18,23 +18,12 @@ from convtasnet.checkpoint import (
 )
 from convtasnet.resume import check_resume, position
 
-TINY = {
-    "n_filters": 16,
-    "bn_chan": 8,
-    "hid_chan": 16,
-    "skip_chan": 8,
-    "n_blocks": 2,
-    "n_repeats": 1,
-}
-
 
 def raw(config=None, epoch=4, last_batch=True, **changes):
     """A training checkpoint of ``TINY`` as Lightning writes it."""
-    model = ConvTasNet(**TINY)
     groups = [{"lr": 2e-4, "params": []}]
     return {
-        "state_dict": {f"model.{key}": value for key, value in model.state_dict().items()},
-        "convtasnet": checkpoint_entry(model.hparams, config or {}),
+        **checkpoint_content(config),
         "epoch": epoch,
         "global_step": 50,
         "loops": {"fit_loop": {"epoch_loop.batch_progress": {"is_last_batch": last_batch}}},

@@ -6,29 +6,14 @@ import numpy as np
 import pytest
 import soundfile as sf
 import torch
+from tiny_model import write_checkpoint
 
-from convtasnet import ConvTasNet
-from convtasnet.checkpoint import checkpoint_entry
 from convtasnet.cli import main, resolve_device, run_hydra, run_main
-
-TINY = {
-    "n_filters": 16,
-    "bn_chan": 8,
-    "hid_chan": 16,
-    "skip_chan": 8,
-    "n_blocks": 2,
-    "n_repeats": 1,
-}
 
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    model = ConvTasNet(**TINY)
-    state = {f"model.{key}": value for key, value in model.state_dict().items()}
-    path = tmp_path / "models" / "best.ckpt"
-    path.parent.mkdir()
-    torch.save({"state_dict": state, "convtasnet": checkpoint_entry(model.hparams, {})}, path)
-    return path
+    return write_checkpoint(tmp_path / "models" / "best.ckpt")
 
 
 def write_wav(path, seconds=0.3, rate=8000, channels=1, level=0.1):

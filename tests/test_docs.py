@@ -34,12 +34,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from tiny_corpus import RATE, voice, write_corpus
+from tiny_model import write_checkpoint
 from training import CONFIGS
 
 from convtasnet import ConvTasNet
 from convtasnet.audio import write_audio
 from convtasnet.callbacks.metrics_file import COLUMNS
-from convtasnet.checkpoint import checkpoint_entry
 from convtasnet.cli import main as convtasnet_main
 from convtasnet.evaluation import value_names
 from convtasnet.metrics import METRICS
@@ -63,10 +63,7 @@ def composed(name: str, overrides: list[str]) -> DictConfig:
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the examples open: best.ckpt, mixture.wav and a manifest, mixtures/."""
     folder = tmp_path_factory.mktemp("workplace")
-    model = ConvTasNet(n_filters=16, bn_chan=8, hid_chan=16, skip_chan=8, n_blocks=2, n_repeats=1)
-    state = {f"model.{key}": value for key, value in model.state_dict().items()}
-    entry = checkpoint_entry(model.hparams, {})
-    torch.save({"state_dict": state, "convtasnet": entry}, folder / "best.ckpt")
+    write_checkpoint(folder / "best.ckpt")
     write_audio(folder / "mixture.wav", voice(0, 1.0).clamp(-1, 1), RATE)
     write_corpus(folder / "mixtures", {"train": 8, "valid": 2, "test": 2})
     return folder

@@ -10,23 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 from hydra.core.global_hydra import GlobalHydra
+from tiny_model import write_checkpoint
 from torch import nn
 
-from convtasnet import ConvTasNet
 from convtasnet.audio import read_audio, write_audio
-from convtasnet.checkpoint import checkpoint_entry
 from convtasnet.evaluation import evaluate, summarize, summary_table, write_csv, write_json
 
 SCRIPT = str(Path(__file__).parents[1] / "scripts" / "evaluate.py")
 RATE = 8000
-TINY = {
-    "n_filters": 16,
-    "bn_chan": 8,
-    "hid_chan": 16,
-    "skip_chan": 8,
-    "n_blocks": 2,
-    "n_repeats": 1,
-}
 VALUES = ["si_sdr", "si_sdri", "sdr", "sdri", "stoi", "stoii", "pesq", "pesqi"]
 COLUMNS = ["mixture_id", "n_samples", *VALUES, "reasons"]
 
@@ -64,16 +55,6 @@ def write_corpus(root, split="tt", seconds=(1.0, 0.6), rate=RATE):
         for name, wav in zip(("s1", "s2", "mix"), (*sources, sum(sources)), strict=True):
             write_audio(folder / name / f"item{i}.wav", wav.clamp(-1, 1), rate)
     return root
-
-
-def write_checkpoint(path, data=None, **model_args):
-    torch.manual_seed(0)
-    model = ConvTasNet(**{**TINY, **model_args})
-    state = {f"model.{key}": value for key, value in model.state_dict().items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    config = {} if data is None else {"data": data}
-    torch.save({"state_dict": state, "convtasnet": checkpoint_entry(model.hparams, config)}, path)
-    return path
 
 
 def wsj0_config(root, **more):
@@ -194,7 +175,7 @@ def corpus(tmp_path_factory):
 def test_the_script_uses_the_checkpoints_own_data(corpus, tmp_path):
     run = tmp_path / "run"
     data = wsj0_config(corpus, segment=0.3, batch_size=4, seed=0)
-    checkpoint = write_checkpoint(run / "checkpoints" / "best.ckpt", data)
+    checkpoint = write_checkpoint(run / "checkpoints" / "best.ckpt", {"data": data})
     out = tmp_path / "evaluation"
     command = [sys.executable, SCRIPT, f"checkpoint={checkpoint}", f"hydra.run.dir={out}"]
     result = subprocess.run([*command, "save_audio=true"], capture_output=True, text=True)
@@ -236,7 +217,7 @@ def test_the_script_takes_other_data_at_the_models_rate(corpus, tmp_path, run_ev
 
 def test_data_root_alone_moves_the_checkpoints_data(corpus, tmp_path, run_evaluate):
     data = wsj0_config("/not/here/any/more")
-    checkpoint = write_checkpoint(tmp_path / "model.ckpt", data)
+    checkpoint = write_checkpoint(tmp_path / "model.ckpt", {"data": data})
     common = [f"checkpoint={checkpoint}", f"hydra.run.dir={tmp_path / 'out'}", "metrics=[si_sdr]"]
     code, _, err = run_evaluate(*common)
     assert (code, len(err.splitlines())) == (2, 1)
@@ -260,7 +241,7 @@ NESTED = {"mode": {"_target_": "os.mkdir", "path": "MADE"}}
 def test_a_checkpoint_calls_nothing(changes, more, message, tmp_path, run_evaluate):
     made = str(tmp_path / "made")
     data = json.loads(json.dumps(wsj0_config("x") | changes).replace("MADE", made))
-    checkpoint = write_checkpoint(tmp_path / "model.ckpt", data)
+    checkpoint = write_checkpoint(tmp_path / "model.ckpt", {"data": data})
     out = f"hydra.run.dir={tmp_path / 'out'}"
     code, _, err = run_evaluate(f"checkpoint={checkpoint}", out, *more)
     assert code == 2, err

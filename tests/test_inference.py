@@ -5,20 +5,13 @@ import sys
 import numpy as np
 import pytest
 import torch
+from tiny_model import TINY
 from torch import nn
 
 from convtasnet import ConvTasNet, inference
 from convtasnet.inference import chunk_starts, rescale, separate
 
 RATE = 8000
-TINY = {
-    "n_filters": 16,
-    "bn_chan": 8,
-    "hid_chan": 16,
-    "skip_chan": 8,
-    "n_blocks": 2,
-    "n_repeats": 1,
-}
 
 
 class BandSplitter(nn.Module):

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny_model import write_checkpoint
 
-from convtasnet import ConvTasNet
 from convtasnet.audio import write_audio
-from convtasnet.checkpoint import checkpoint_entry
 
 SCRIPT = str(Path(__file__).parents[1] / "scripts" / "plot_separation.py")
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -18,11 +17,7 @@ def checkpoint(tmp_path):
     for kind in ("mix", "s1", "s2"):
         write_audio(tmp_path / "corpus" / "tt" / kind / "a.wav", 0.1 * torch.randn(4000), 8000)
     data = {"_target_": "convtasnet.data.module.Wsj0MixData", "root": str(tmp_path / "corpus")}
-    model = ConvTasNet(n_filters=16, bn_chan=8, hid_chan=16, skip_chan=8, n_blocks=2, n_repeats=1)
-    state = {f"model.{key}": value for key, value in model.state_dict().items()}
-    entry = checkpoint_entry(model.hparams, {"data": data})
-    torch.save({"state_dict": state, "convtasnet": entry}, tmp_path / "best.ckpt")
-    return tmp_path / "best.ckpt"
+    return write_checkpoint(tmp_path / "best.ckpt", {"data": data})
 
 
 def draw(monkeypatch, *arguments):
