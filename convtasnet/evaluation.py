@@ -23,6 +23,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from convtasnet.audio import write_audio
+from convtasnet.cores import available_cores
 from convtasnet.files import replacing
 from convtasnet.inference import rescale, separate
 from convtasnet.metrics import METRICS, Scores, ordered, score
@@ -81,7 +82,7 @@ def evaluate(
     if count == 0:
         raise ValueError("the data set has no items to evaluate")
     if num_workers is None:
-        num_workers = min(MAX_WORKERS, os.cpu_count() or 1, count // ITEMS_PER_WORKER)
+        num_workers = min(MAX_WORKERS, available_cores(), count // ITEMS_PER_WORKER)
     rate = int(model.sample_rate)  # type: ignore[arg-type]
     items = (dataset[index] for index in range(count))
     separated = (_separated(model, _checked(item, model)) for item in items)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 import shutil
 import tempfile
@@ -18,6 +17,7 @@ from rich.progress import track
 from torch import Tensor
 
 from convtasnet.audio import read_audio, write_audio
+from convtasnet.cores import available_cores
 from convtasnet.data.demo_text import sentence
 from convtasnet.data.espeak import Line, find_espeak, speak
 from convtasnet.data.mixing import Mixture, count_combinations, draw_mixtures, mix
@@ -129,7 +129,7 @@ def make_demo_corpus(parent: Path, spec: DemoSpec, n_workers: int | None = None)
     parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{spec.key}-", dir=parent))
     try:
-        _fill(work, spec, n_workers or os.cpu_count() or 1)
+        _fill(work, spec, n_workers or available_cores())
         work.chmod(0o755)  # mkdtemp's own mode would keep other users out of a shared cache
         try:
             work.rename(target)

@@ -17,6 +17,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import DataLoader
 
 from convtasnet.audio import PathLike
+from convtasnet.cores import available_cores
 from convtasnet.data.checks import Headers, find_problems, raise_problems, read_headers
 from convtasnet.data.dataset import Batch, EpochDataset, Item, MixtureDataset, collate
 from convtasnet.data.manifest import Manifest
@@ -285,5 +286,4 @@ class ManifestData(MixtureData):
 
 def default_workers() -> int:
     """Cores that this process may use less one, at most 8."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(0, min(8, (cores or 1) - 1))
+    return min(8, available_cores() - 1)
