@@ -1,4 +1,4 @@
-"""The channelwise norm in PyTorch operators, and the steps that it shares with the global norm."""
+"""The channelwise norm in PyTorch operators."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from torch import Tensor
 
 from convtasnet_kernels.backend import log_torch_only
 from convtasnet_kernels.checks import check_arguments
+from convtasnet_kernels.pointwise import activate, affine
 
 
 def channelwise_layer_norm(
@@ -48,19 +49,3 @@ def channelwise_layer_norm(
         return affine(d, weight, bias).to(x.dtype)
     var, mean = torch.var_mean(d, dim=1, correction=0, keepdim=True)
     return affine((d - mean) * torch.rsqrt(var + eps), weight, bias).to(x.dtype)
-
-
-def activate(x: Tensor, prelu: Tensor | None) -> Tensor:
-    """Takes x to the dtype of the statistics and through the PReLU if there is one.
-
-    Written out, as autocast would run ``F.prelu`` in half precision.
-    """
-    v = x if x.dtype == torch.float64 else x.float()
-    return v if prelu is None else torch.where(v > 0, v, v * prelu.to(v.dtype))
-
-
-def affine(xhat: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Multiplies xhat (B, C, T) by weight (C,) and adds bias (C,), in xhat's dtype."""
-    if weight is not None:
-        xhat = xhat * weight.to(xhat.dtype)[:, None]
-    return xhat if bias is None else xhat + bias.to(xhat.dtype)[:, None]

@@ -9,10 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-
-def statistics_dtype(x: Tensor) -> torch.dtype:
-    """float64 for float64 input, float32 for all else."""
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
+from convtasnet_kernels.pointwise import activate
 
 
 def forward(
@@ -97,9 +94,7 @@ def backward(
 
 def _pivoted(x: Tensor, prelu: Tensor | None) -> Tensor:
     """prelu(x) - K in a tensor of its own; K is the first sample of the item, so of frame 0."""
-    v = x.to(statistics_dtype(x))
-    if prelu is not None:
-        v = torch.where(v > 0, v, v * prelu.to(v.dtype))
+    v = activate(x, prelu)
     return v - v[:, :1, :1]
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from convtasnet_kernels.backend import log_torch_only
-from convtasnet_kernels.channelwise import activate, affine
 from convtasnet_kernels.checks import check_arguments, check_lengths
+from convtasnet_kernels.pointwise import activate, affine
 
 
 def global_layer_norm(

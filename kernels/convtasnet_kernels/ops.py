@@ -15,6 +15,7 @@ from torch import Tensor
 
 from convtasnet_kernels import backend, cumulative_torch
 from convtasnet_kernels.checks import check_arguments
+from convtasnet_kernels.pointwise import statistics_dtype
 
 
 def cumulative_layer_norm(
@@ -108,7 +109,7 @@ def _(
     eps: float,
     wish: str,
 ) -> tuple[Tensor, Tensor]:
-    stats = x.new_empty((2, x.shape[0], x.shape[2]), dtype=cumulative_torch.statistics_dtype(x))
+    stats = x.new_empty((2, x.shape[0], x.shape[2]), dtype=statistics_dtype(x))
     return x.new_empty(x.shape), stats
 
 
