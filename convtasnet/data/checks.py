@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Threads hide the latency of network disks; each takes this many files at a time.
+# Threads hide the latency of network disks; each takes this many headers at a time.
 _THREADS = 8
 _CHUNK = 64
 _SHOWN = 20
@@ -77,12 +77,12 @@ def find_problems(manifest: Manifest, samples: bool = False) -> tuple[Headers, l
     """
     cache = FileCache(manifest.origin)
     owner = {path: row.id for row in manifest for path in (row.mixture, *row.sources)}
-    facts, problems = _gather(owner, lambda path: _look_up(path, cache), None)
+    facts, problems = _gather(owner, lambda path: _look_up(path, cache), _CHUNK)
     if samples:
         hidden = {path: owner[path] for path, f in facts.items() if f.hidden and not f.scanned}
         if hidden:
             logger.info("%s: scanning the samples of %d files", manifest.origin, len(hidden))
-            good, damaged = _gather(hidden, _scan, "Scanning samples, once")
+            good, damaged = _gather(hidden, _scan, 1, "Scanning samples, once")
             problems += damaged
             for path in good:
                 facts[path].scanned = True
@@ -167,11 +167,11 @@ def _scan(path: str) -> None:
 
 
 def _gather(
-    owner: dict[str, str], function: Callable[[str], T], title: str | None
+    owner: dict[str, str], function: Callable[[str], T], size: int, title: str | None = None
 ) -> tuple[dict[str, T], list[Problem]]:
-    """``function`` of all paths by threads: results of the good ones, problems of the others."""
+    """``function`` of all paths by threads, ``size`` at a time: good ones' results, problems."""
     paths = list(owner)
-    chunks = [paths[i : i + _CHUNK] for i in range(0, len(paths), _CHUNK)]
+    chunks = [paths[i : i + size] for i in range(0, len(paths), size)]
     results: dict[str, T] = {}
     problems: list[Problem] = []
 
