@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import runpy
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from hydra.core.global_hydra import GlobalHydra
 
 torch.set_num_threads(1)  # more only wait for each other on a busy machine
 
@@ -32,3 +38,29 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     os.environ["XDG_CACHE_HOME"] = str(folder)
     os.environ.pop("CONVTASNET_CACHE", None)
     return folder
+
+
+@pytest.fixture
+def run_script(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., tuple[Any, str, str]]]:
+    """Run a Hydra script as ``__main__`` in this process; (exit code, stdout, stderr)."""
+    root_logger = logging.getLogger()
+    handlers, level = root_logger.handlers[:], root_logger.level
+
+    def run(script: str, *overrides: str) -> tuple[Any, str, str]:
+        monkeypatch.setattr(sys, "argv", [script, *overrides])
+        monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+        capsys.readouterr()
+        code: Any = 0
+        try:
+            runpy.run_path(script, run_name="__main__")
+        except SystemExit as stop:
+            code = stop.code
+        finally:
+            GlobalHydra.instance().clear()
+        return code, *capsys.readouterr()
+
+    yield run
+    root_logger.handlers[:] = handlers
+    root_logger.setLevel(level)

@@ -1,15 +1,13 @@
 import csv
+import functools
 import json
-import logging
 import math
-import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from hydra.core.global_hydra import GlobalHydra
 from tiny_model import write_checkpoint
 from torch import nn
 
@@ -68,27 +66,8 @@ def read_csv(path):
 
 
 @pytest.fixture
-def run_evaluate(monkeypatch, capsys):
-    """Run scripts/evaluate.py as ``__main__`` in this process; (exit code, stdout, stderr)."""
-    root_logger = logging.getLogger()
-    handlers, level = root_logger.handlers[:], root_logger.level
-
-    def run(*overrides):
-        monkeypatch.setattr(sys, "argv", [SCRIPT, *overrides])
-        monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
-        capsys.readouterr()
-        code = 0
-        try:
-            runpy.run_path(SCRIPT, run_name="__main__")
-        except SystemExit as stop:
-            code = stop.code
-        finally:
-            GlobalHydra.instance().clear()
-        return code, *capsys.readouterr()
-
-    yield run
-    root_logger.handlers[:] = handlers
-    root_logger.setLevel(level)
+def run_evaluate(run_script):
+    return functools.partial(run_script, SCRIPT)
 
 
 def test_items_are_scored_whole_and_in_order():

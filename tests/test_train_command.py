@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
+import functools
 import os
-import runpy
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -12,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
-from hydra.core.global_hydra import GlobalHydra
 from tiny_corpus import write_corpus
 from training import SCRIPT, TINY, read_rows, script
 
@@ -28,27 +26,8 @@ def corpus(tmp_path_factory):
 
 
 @pytest.fixture
-def run_train(monkeypatch, capsys):
-    """Run train.py as ``__main__`` in this process; (exit code, stdout, stderr)."""
-    root_logger = logging.getLogger()
-    handlers, level = root_logger.handlers[:], root_logger.level
-
-    def run(*overrides):
-        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *overrides])
-        monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
-        capsys.readouterr()
-        code = 0
-        try:
-            runpy.run_path(str(SCRIPT), run_name="__main__")
-        except SystemExit as stop:
-            code = stop.code
-        finally:
-            GlobalHydra.instance().clear()
-        return code, *capsys.readouterr()
-
-    yield run
-    root_logger.handlers[:] = handlers
-    root_logger.setLevel(level)
+def run_train(run_script):
+    return functools.partial(run_script, str(SCRIPT))
 
 
 def started(*overrides, timeout=150, cwd=None):
