@@ -1,4 +1,4 @@
-"""The network of the paper's figure 1, frame by frame and tap by tap (L = 16, P = 3, with skips)."""
+"""The network of the paper's figure 1 once more, frame by frame (L = 16, P = 3, with skips)."""
 
 from __future__ import annotations
 
