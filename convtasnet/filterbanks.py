@@ -83,6 +83,7 @@ def encoder_decoder(
         ValueError: an unknown name, or a size that the filterbank cannot have.
 
     Example:
+        >>> import torch
         >>> encoder, decoder = encoder_decoder("stft", 64, 16, 8, 8000)
         >>> features = encoder(torch.randn(2, 1, 160))
         >>> features.shape, decoder(features).shape
