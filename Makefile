@@ -16,6 +16,7 @@ setup: $(INSTALLED)  ## create .venv and install the project with all that train
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet pesq 2>/dev/null || echo "PESQ left out: it needs a C compiler"
 	touch $@
 
 train: setup  ## train a small causal model on synthetic voices (minutes on two CPU cores)

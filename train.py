@@ -15,6 +15,7 @@ import lightning as L
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
+from lightning.pytorch.callbacks import Checkpoint, LearningRateMonitor, ProgressBar
 from omegaconf import DictConfig, OmegaConf, read_write
 
 from convtasnet.checkpoint import load_weights, read_checkpoint
@@ -23,11 +24,30 @@ from convtasnet.data.dataset import MixtureDataset
 from convtasnet.data.module import MixtureData
 from convtasnet.log_filters import quiet_libraries
 from convtasnet.resume import Position, check_resume
+from convtasnet.settings import Choice, Kind, Number, Whole, check_settings
 from convtasnet.system import MONITORS, SeparationSystem
 
 log = logging.getLogger(__name__)
 OmegaConf.register_new_resolver("mode_of", lambda name: MONITORS.get(name, "max"), replace=True)
 PATIENCE = 5.0  # seconds
+SETTINGS: dict[str, Kind] = {
+    "seed": Whole(0),
+    "compile": Choice(
+        True, False, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"
+    ),
+    "matmul_precision": Choice("highest", "high", "medium"),
+    "optimizer.lr": Number(0.0),
+    "optimizer.weight_decay": Number(0.0),
+    "data.sample_rate": Whole(1),
+    "data.n_src": Whole(1),
+    "data.segment": Number(0.0),
+    "data.batch_size": Whole(1),
+    "data.eval_batch_size": Whole(1),
+    "data.num_workers": Whole(0, or_none=True),
+    "trainer.max_epochs": Whole(-1, or_none=True),
+    "trainer.max_steps": Whole(-1),
+    "trainer.gradient_clip_val": Number(0.0, or_none=True),
+}
 RANK_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -101,9 +121,21 @@ def build_trainer(cfg: DictConfig) -> L.Trainer:
     return instantiate(
         cfg.trainer,
         default_root_dir=cfg.run_dir,
-        callbacks=_instantiate_all(cfg.callbacks),
+        callbacks=_callbacks(cfg),
         logger=_instantiate_all(cfg.logger),
     )
+
+
+def _callbacks(cfg: DictConfig) -> list[L.Callback]:
+    """The callbacks, but for those that a switch of the trainer or the logger rules out."""
+    unwanted: list[type[L.Callback]] = []
+    if not cfg.trainer.enable_progress_bar:
+        unwanted.append(ProgressBar)
+    if not cfg.trainer.enable_checkpointing:
+        unwanted.append(Checkpoint)
+    if not any(cfg.logger.values()):
+        unwanted.append(LearningRateMonitor)
+    return [c for c in _instantiate_all(cfg.callbacks) if not isinstance(c, tuple(unwanted))]
 
 
 def _instantiate_all(group: DictConfig) -> list[Any]:
@@ -112,6 +144,7 @@ def _instantiate_all(group: DictConfig) -> list[Any]:
 
 def _check_settings(cfg: DictConfig) -> None:
     """Refuse, before anything is built, what would fail or mislead an epoch later."""
+    check_settings(OmegaConf.to_container(cfg), SETTINGS)
     if cfg.init_from and cfg.ckpt_path:
         raise ValueError("set either ckpt_path= (to resume) or init_from= (to start anew)")
     monitors = {"monitor": cfg.monitor}
@@ -126,6 +159,8 @@ def _check_settings(cfg: DictConfig) -> None:
     for name, monitor in monitors.items():
         if monitor not in MONITORS:
             raise ValueError(f"{name}={monitor} is unknown; choose one of {sorted(MONITORS)}")
+    if cfg.trainer.limit_train_batches == 0:
+        raise ValueError("trainer.limit_train_batches=0 leaves nothing to train on")
     if cfg.trainer.limit_val_batches == 0:
         raise ValueError(f"trainer.limit_val_batches=0 leaves no {cfg.monitor} to choose best.ckpt")
 

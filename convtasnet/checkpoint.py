@@ -8,6 +8,8 @@ All of it is plain data, so that ``torch.load(..., weights_only=True)`` reads it
 from __future__ import annotations
 
 import pickle
+import zipfile
+import zlib
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
@@ -23,6 +25,8 @@ MAX_LISTED = 5
 # What the restricted unpickler raises on bytes that are no checkpoint.
 DAMAGE = (
     pickle.UnpicklingError,
+    zipfile.BadZipFile,
+    zlib.error,
     AssertionError,
     AttributeError,
     EOFError,
@@ -77,17 +81,20 @@ def read_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     raw = read_raw(path)
     where = Path(path).absolute()
     entry = raw.get(ENTRY)
-    if not isinstance(entry, dict) or "model" not in entry or "state_dict" not in raw:
+    if not isinstance(entry, dict):
         raise ValueError(f"{where} is no checkpoint of convtasnet: it has no {ENTRY!r} entry")
     if entry.get("format_version") != FORMAT_VERSION:
         raise ValueError(
             f"{where} has format version {entry.get('format_version')!r}; this convtasnet "
             f"{package_version()} reads version {FORMAT_VERSION}: install a newer one"
         )
+    weights: Any = raw.get("state_dict")
+    if not _is_named(weights, Tensor) or not _is_named(entry.get("model"), object):
+        raise ValueError(f"{where} is damaged: its model arguments or its weights have no names")
     prefix = "model."
     state = {
         key.removeprefix(prefix): value
-        for key, value in plain_keys(raw["state_dict"]).items()
+        for key, value in plain_keys(weights).items()
         if key.startswith(prefix)
     }
     return Checkpoint(where, dict(entry["model"]), state, dict(entry.get("config") or {}))
@@ -104,10 +111,14 @@ def read_raw(path: str | PathLike[str]) -> dict[str, Any]:
     if not where.is_file():
         raise FileNotFoundError(f"checkpoint {where} does not exist")
     try:
+        if zipfile.is_zipfile(where) and zipfile.ZipFile(where).testzip() is not None:
+            raise ValueError("a checksum does not fit")
         raw = torch.load(where, map_location="cpu", weights_only=True)
     except DAMAGE as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{where} cannot be read as a checkpoint: {reason}") from error
+        raise ValueError(
+            f"{where} is no checkpoint, a damaged one, or one that holds more than tensors and "
+            "plain data"
+        ) from error
     if not isinstance(raw, dict):
         raise ValueError(f"{where} holds a {type(raw).__name__}, not a checkpoint's dictionary")
     return raw
@@ -163,6 +174,13 @@ def package_version() -> str:
         return version("convtasnet")
     except PackageNotFoundError:
         return "unknown (not installed)"
+
+
+def _is_named(part: Any, kind: type) -> bool:
+    """Is it a dictionary from names to values of this kind?"""
+    return isinstance(part, dict) and all(
+        isinstance(key, str) and isinstance(value, kind) for key, value in part.items()
+    )
 
 
 def _shortened(names: list[str]) -> str:

@@ -11,15 +11,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+import numpy as np
 import torch
 
-from convtasnet.audio import audio_info, read_audio, write_audio
+from convtasnet.audio import audio_info, iter_blocks, read_audio, write_audio
 from convtasnet.inference import rescale, separate
 from convtasnet.model import ConvTasNet
 
 log = logging.getLogger(__name__)
 
-USER_ERRORS = (ValueError, FileNotFoundError)
+USER_ERRORS = (ValueError, OSError)
 Result = TypeVar("Result")
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -27,11 +28,11 @@ DEVICES = ("auto", "cpu", "cuda")
 def run_main(main: Callable[[], Result]) -> Result:
     """Call ``main``; turn what the user can mend into one line on stderr and exit code 2.
 
-    That is ``ValueError`` and ``FileNotFoundError``, what Lightning calls a misconfiguration, and
-    whatever hydra and omegaconf raise about the configuration: where such an exception came from a
-    user error, as it does when hydra builds an object, the latter's message is printed. Everything
-    else passes, with its traceback. The traceback of the one line is logged at level DEBUG
-    (``--verbose``, ``hydra.verbose=true``).
+    That is ``ValueError``, ``OSError`` (``FileNotFoundError``, a full disk), what Lightning calls a
+    misconfiguration, and whatever hydra and omegaconf raise about the configuration: where such an
+    exception came from a user error, as it does when hydra builds an object, the latter's message
+    is printed. Everything else passes, with its traceback. The traceback of the one line is logged
+    at level DEBUG (``--verbose``, ``hydra.verbose=true``).
 
     Args:
         main: called without arguments.
@@ -125,6 +126,8 @@ def separate_files(
     """
     if checkpoint is None:
         raise ValueError("--checkpoint is missing: name a training checkpoint (….ckpt)")
+    if out is not None:
+        _make_folder(out)
     _check_inputs(files)
     _check_outputs(files, [_stem(file, out) for file in files])
     where = resolve_device(device)
@@ -149,6 +152,14 @@ def _separate_file(model: ConvTasNet, file: Path, targets: list[Path]) -> None:
         print(target)
 
 
+def _make_folder(out: Path) -> None:
+    """Make the folder of the outputs now, rather than after the first file is separated."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ValueError(f"--out {out}: it, or a part of it, is a file, not a folder") from None
+
+
 def _stem(file: Path, out: Path | None) -> Path:
     """Absolute path of the outputs of ``file``, without ``_s1.wav``."""
     return (file.parent if out is None else out).resolve() / file.stem
@@ -159,12 +170,14 @@ def _targets(stem: Path, n_src: int) -> list[Path]:
 
 
 def _check_inputs(files: Sequence[Path]) -> None:
-    """Every file has a readable header, or one error that names all that have none."""
+    """Every file can be decoded and is finite, or one error that names all others."""
     problems: list[str] = []
     kinds = set()
     for file in files:
         try:
-            audio_info(file)
+            for block in iter_blocks(file):
+                if not np.isfinite(block).all():
+                    raise ValueError(f"{file.absolute()}: holds NaN or infinite samples")
         except USER_ERRORS as error:
             problems.append(str(error))
             kinds.add(type(error))

@@ -17,6 +17,7 @@ from convtasnet.losses import best_permutation
 log = logging.getLogger(__name__)
 
 CHUNK_SECONDS = 48.0  # longer recordings are separated in pieces of this length
+MAX_SAMPLE_RATE = 10_000_000
 OVERLAP_SECONDS = 8.0  # at least shared by neighbors: tells the speakers apart
 
 Wav = TypeVar("Wav", Tensor, np.ndarray)
@@ -207,7 +208,7 @@ def _checked_mixture(wav: Tensor | np.ndarray, sample_rate: int) -> Tensor:
         )
     if wav.shape[-1] == 0:
         raise ValueError(f"wav has shape {tuple(wav.shape)}: no samples")
-    if isinstance(sample_rate, bool) or int(sample_rate) != sample_rate or sample_rate < 1:
+    if isinstance(sample_rate, bool) or sample_rate not in range(1, MAX_SAMPLE_RATE + 1):
         raise ValueError(f"sample_rate={sample_rate} must be a positive whole number of Hz")
     if isinstance(wav, Tensor):
         mixture = wav.detach().float().reshape(-1)

@@ -9,6 +9,8 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from convtasnet.lengths import checked_lengths
+
 MAX_EXHAUSTIVE_SOURCES = 5  # 120 permutations; the Hungarian method beyond, on the CPU
 
 
@@ -136,6 +138,7 @@ def pairwise(
     """
     est, ref = _at_least_float32(est), _at_least_float32(ref)
     if lengths is not None:
+        lengths = checked_lengths(lengths, est)
         est, ref = _zero_mean_within(est, lengths), _zero_mean_within(ref, lengths)
     n_est, n_ref = est.shape[1], ref.shape[1]
     columns = [METRICS[metric](est, ref[:, j : j + 1].expand(-1, n_est, -1)) for j in range(n_ref)]
@@ -205,6 +208,8 @@ def _zero_mean_pair(est: Tensor, ref: Tensor) -> tuple[Tensor, Tensor]:
     """Both (..., T) in float32 or float64 and without their means, or an error."""
     if est.shape != ref.shape:
         raise ValueError(f"est has shape {tuple(est.shape)}, ref {tuple(ref.shape)}: not equal")
+    if est.ndim == 0 or est.shape[-1] == 0:
+        raise ValueError(f"est and ref have shape {tuple(est.shape)}: no samples")
     return _centered(_at_least_float32(est)), _centered(_at_least_float32(ref))
 
 
@@ -230,11 +235,11 @@ def _centered(x: Tensor) -> Tensor:
 
 def _zero_mean_within(x: Tensor, lengths: Tensor) -> Tensor:
     """Remove the mean of the first ``lengths`` samples of (B, n, T); zeros beyond them."""
-    valid = torch.arange(x.shape[-1], device=x.device) < lengths.to(x.device)[:, None, None]
+    valid = torch.arange(x.shape[-1], device=x.device) < lengths[:, None, None]
     x = torch.where(valid, x, torch.zeros_like(x))
     first = x[..., :1]
     constant = ((x == first) | ~valid).all(-1, keepdim=True)
-    mean = x.sum(-1, keepdim=True) / lengths.to(x.device)[:, None, None]
+    mean = x.sum(-1, keepdim=True) / lengths[:, None, None]
     return torch.where(valid & ~constant, x - mean, torch.zeros_like(x))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from inspect import signature
 from os import PathLike
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from convtasnet.checkpoint import load_weights, read_checkpoint
 from convtasnet.filterbanks import encoder_decoder
+from convtasnet.lengths import checked_lengths
 from convtasnet.norms import NORMS, Frames, valid_frames
 from convtasnet.separator import MASK_ACTIVATIONS, Separator
 
@@ -137,12 +139,12 @@ class ConvTasNet(nn.Module):
         Raises:
             ValueError: another shape, integer samples, or lengths that do not fit.
         """
-        x = _as_batch(mix)
+        x = _as_batch(mix, self.separator.bottleneck.weight.dtype)
         length = x.shape[-1]
         n_frames = self._n_frames(length)
         frames = None
         if lengths is not None:
-            lengths = _checked_lengths(lengths, x)
+            lengths = checked_lengths(lengths, x)
             frames = 1 + ((lengths - self.kernel_size).clamp(min=0) + self.stride - 1).div(
                 self.stride, rounding_mode="floor"
             )
@@ -203,6 +205,11 @@ class ConvTasNet(nn.Module):
             ValueError: the file is no checkpoint of this project, or its weights do not fit.
         """
         checkpoint = read_checkpoint(path)
+        unknown = checkpoint.model_args.keys() - signature(cls).parameters.keys()
+        if unknown:
+            raise ValueError(
+                f"{path} names model arguments that this version does not know: {sorted(unknown)}"
+            )
         model = cls(**checkpoint.model_args)
         load_weights(model, checkpoint.state_dict, source=str(path))
         return model.eval()
@@ -239,8 +246,10 @@ def _check_count(name: str, value: object, least: int) -> None:
         raise ValueError(f"{name}={value!r} must be an integer >= {least}")
 
 
-def _as_batch(mix: Tensor) -> Tensor:
+def _as_batch(mix: Tensor, dtype: torch.dtype) -> Tensor:
     """(T,), (B, T) or (B, 1, T) as (B, 1, T)."""
+    if not isinstance(mix, Tensor):
+        raise ValueError(f"mix is a {type(mix).__name__}, must be a tensor")
     if mix.ndim not in (1, 2, 3) or (mix.ndim == 3 and mix.shape[1] != 1):
         raise ValueError(
             f"mix has shape {tuple(mix.shape)}, must be (T,), (B, T) or (B, 1, T): one channel; "
@@ -248,21 +257,10 @@ def _as_batch(mix: Tensor) -> Tensor:
         )
     if not mix.is_floating_point():
         raise ValueError(f"mix has dtype {mix.dtype}, must be floating point, in [-1, 1]")
+    if mix.dtype != dtype:
+        raise ValueError(f"mix has dtype {mix.dtype}, the model {dtype}: convert one of them")
     if mix.shape[-1] < 1:
         raise ValueError(f"mix has shape {tuple(mix.shape)}: at least one sample is needed")
     if mix.ndim == 1:
         return mix[None, None]
     return mix[:, None] if mix.ndim == 2 else mix
-
-
-def _checked_lengths(lengths: Tensor, x: Tensor) -> Tensor:
-    """Lengths as int64 on x's device; values are inspected only where they lie on the CPU."""
-    if lengths.is_floating_point() or lengths.numel() != x.shape[0] or lengths.ndim > 1:
-        raise ValueError(
-            f"lengths must be {x.shape[0]} integers, one an item, got shape "
-            f"{tuple(lengths.shape)} of {lengths.dtype}"
-        )
-    out_of_reach = lengths.device.type != "cpu" or torch.compiler.is_compiling()
-    if not out_of_reach and bool(((lengths < 1) | (lengths > x.shape[-1])).any()):
-        raise ValueError(f"lengths={lengths.tolist()} must lie between 1 and {x.shape[-1]}")
-    return lengths.reshape(-1).to(x.device, torch.int64)

@@ -28,6 +28,7 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from convtasnet.cli import run_main  # noqa: E402
 from train import build_system, set_tf32  # noqa: E402
 
 MODELS = {"ours": "convtasnet.ConvTasNet", "asteroid": "peers.AsteroidConvTasNet"}
@@ -152,4 +153,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -13,7 +13,7 @@ from typing import Any
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from rich.console import Console
 
 from convtasnet.checkpoint import read_checkpoint
@@ -21,12 +21,22 @@ from convtasnet.cli import resolve_device, run_hydra, run_main
 from convtasnet.data.stored import stored_data
 from convtasnet.evaluation import evaluate, summarize, summary_table, write_csv, write_json
 from convtasnet.model import ConvTasNet
+from convtasnet.settings import Choice, Kind, Whole, check_settings
 
 log = logging.getLogger(__name__)
 NOT_GIVEN = "???"
+SETTINGS: dict[str, Kind] = {
+    "split": Choice("train", "valid", "test"),
+    "limit": Whole(1, or_none=True),
+    "num_workers": Whole(1, or_none=True),
+    "save_audio": Choice(True, False),
+}
 
 
 def evaluate_checkpoint(cfg: DictConfig) -> dict[str, Any]:
+    check_settings(OmegaConf.to_container(cfg), SETTINGS)
+    if not isinstance(cfg.metrics, ListConfig):
+        raise ValueError(f"metrics={cfg.metrics} must be a list, such as metrics=[si_sdr,sdr]")
     run_dir = Path(cfg.run_dir)
     check_run_dir(run_dir, Path(cfg.checkpoint))
     device = resolve_device(cfg.device)

@@ -1,5 +1,6 @@
 import builtins
 import math
+from importlib.util import find_spec
 
 import mir_eval
 import numpy as np
@@ -10,8 +11,10 @@ from torchmetrics.functional.audio import scale_invariant_signal_distortion_rati
 from convtasnet import metrics
 from convtasnet.metrics import score
 
-ALL = ("si_sdr", "sdr", "stoi", "pesq")
-NAMES = ["si_sdr", "si_sdri", "sdr", "sdri", "stoi", "stoii", "pesq", "pesqi"]
+HAS_PESQ = find_spec("pesq") is not None  # it needs a C compiler to be installed
+needs_pesq = pytest.mark.skipif(not HAS_PESQ, reason="convtasnet[pesq] is not installed")
+ALL = ("si_sdr", "sdr", "stoi", "pesq")[: 4 if HAS_PESQ else 3]
+NAMES = [name for metric in ALL for name in (metric, f"{metric}i")]
 RATE = 8000
 
 
@@ -143,6 +146,7 @@ def test_a_silent_estimate_leaves_the_permutation_to_the_others():
     assert scores.permutation == (1, 2, 0)
 
 
+@needs_pesq
 @pytest.mark.parametrize(("seconds", "valid"), [(0.05, 2), (0.1, 2), (0.3, 3)])
 def test_short_items_have_no_stoi_and_no_pesq(seconds, valid):
     sources = speechlike(seconds=seconds)
@@ -160,6 +164,7 @@ def test_mostly_silent_items_have_no_stoi():
     assert scores.reasons["stoi"] == "less than 384 ms of speech"
 
 
+@needs_pesq
 @pytest.mark.parametrize(("rate", "valid"), [(16000, True), (11025, False)])
 def test_pesq_knows_two_rates(rate, valid):
     sources = speechlike(rate=rate, seconds=1)

@@ -113,6 +113,8 @@ class Manifest(Sequence[Row]):
                 rows = [_parse(path, reader.line_num, record, count) for record in reader]
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}: not UTF-8 text ({error.reason})") from None
+        except csv.Error as error:
+            raise ValueError(f"{path}: not a csv file ({error})") from None
         return cls(rows, path, count)
 
     def to_csv(self, path: PathLike) -> None:

@@ -111,7 +111,7 @@ class MixtureData(lightning.LightningDataModule):
             FileNotFoundError, ValueError: all that is wrong, in one message.
         """
         problems = []
-        for split in splits:
+        for split in map(checked_split, splits):
             manifest = self.manifest(split)
             headers, found = find_problems(manifest, samples=self.check_level == "samples")
             problems += found
@@ -128,9 +128,7 @@ class MixtureData(lightning.LightningDataModule):
             ValueError: no such split.
             FileNotFoundError, ValueError: the data are missing or damaged.
         """
-        if split not in SPLITS:
-            raise ValueError(f"split is '{split}', expected one of {SPLITS}")
-        if split not in self._datasets:
+        if checked_split(split) not in self._datasets:
             self._datasets[split] = self.make_dataset(split)
         return self._datasets[split]
 
@@ -287,3 +285,10 @@ class ManifestData(MixtureData):
 def default_workers() -> int:
     """Cores that this process may use less one, at most 8."""
     return min(8, available_cores() - 1)
+
+
+def checked_split(split: str) -> str:
+    """The name of a split, or a ValueError."""
+    if split not in SPLITS:
+        raise ValueError(f"split is '{split}', expected one of {SPLITS}")
+    return split

@@ -48,6 +48,8 @@ def check_lengths(lengths: Tensor, x: Tensor) -> None:
     The values are read on the CPU only, and not while compiling: on a GPU that would wait for the
     device. There the norms clamp them to [0, T].
     """
+    if not isinstance(lengths, Tensor):
+        raise ValueError(f"lengths must be a tensor ({x.shape[0]},), got {lengths!r}")
     if lengths.shape != (x.shape[0],):
         raise ValueError(f"lengths must be ({x.shape[0]},), got shape {tuple(lengths.shape)}")
     if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
