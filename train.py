@@ -15,7 +15,7 @@ import lightning as L
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
-from lightning.pytorch.callbacks import Checkpoint, LearningRateMonitor, ProgressBar
+from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar
 from omegaconf import DictConfig, OmegaConf, read_write
 
 from convtasnet.checkpoint import load_weights, read_checkpoint
@@ -131,8 +131,6 @@ def _callbacks(cfg: DictConfig) -> list[L.Callback]:
     unwanted: list[type[L.Callback]] = []
     if not cfg.trainer.enable_progress_bar:
         unwanted.append(ProgressBar)
-    if not cfg.trainer.enable_checkpointing:
-        unwanted.append(Checkpoint)
     if not any(cfg.logger.values()):
         unwanted.append(LearningRateMonitor)
     return [c for c in _instantiate_all(cfg.callbacks) if not isinstance(c, tuple(unwanted))]

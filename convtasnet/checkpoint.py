@@ -116,8 +116,8 @@ def read_raw(path: str | PathLike[str]) -> dict[str, Any]:
         raw = torch.load(where, map_location="cpu", weights_only=True)
     except DAMAGE as error:
         raise ValueError(
-            f"{where} is no checkpoint, a damaged one, or one that holds more than tensors and "
-            "plain data"
+            f"{where} cannot be read as a checkpoint: it is none, is damaged, or holds more than "
+            "tensors and plain data"
         ) from error
     if not isinstance(raw, dict):
         raise ValueError(f"{where} holds a {type(raw).__name__}, not a checkpoint's dictionary")

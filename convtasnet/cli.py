@@ -126,14 +126,14 @@ def separate_files(
     """
     if checkpoint is None:
         raise ValueError("--checkpoint is missing: name a training checkpoint (….ckpt)")
-    if out is not None:
-        _make_folder(out)
     _check_inputs(files)
     _check_outputs(files, [_stem(file, out) for file in files])
     where = resolve_device(device)
     model = ConvTasNet.from_pretrained(checkpoint).to(where)
     outputs = {file: _targets(_stem(file, out), model.n_src) for file in files}
     _check_inputs_stay(outputs)
+    if out is not None:
+        _make_folder(out)
     written = []
     for file, targets in outputs.items():
         _separate_file(model, file, targets)

@@ -6,7 +6,6 @@ import csv
 import json
 import math
 import multiprocessing
-import os
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -147,7 +146,7 @@ def _score_arrays(arrays: list[np.ndarray], rate: int, metrics: list[str]) -> Sc
 
 def _write_voices(item: _Separated, scores: Scores, rate: int, folder: Path) -> None:
     """``ID_s1.wav``, … in the order of the sources, at the level that they have in the mixture."""
-    name = item.id.replace("/", "_").replace(os.sep, "_")
+    name = item.id.replace("%", "%25").replace("/", "%2F")  # other ids, other files
     voices = rescale(item.estimates[list(scores.permutation)], item.mixture)
     for number, voice in enumerate(voices, start=1):
         write_audio(folder / f"{name}_s{number}.wav", voice, rate)

@@ -44,32 +44,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=210.0, help="training time of each")
     parser.add_argument("--out", type=Path, default=Path("outputs/bench_training"))
     parser.add_argument("--compile", default="reduce-overhead", help="a mode of torch.compile")
-    parser.add_argument(
-        "--turn",
-        type=Path,
-        help="create this file when compiled, train once FILE.go exists: several runs can compile "
-        "side by side and then have the machine to themselves one after the other",
-    )
     parser.add_argument("--json", type=Path, help="write the table here too")
     parser.add_argument("overrides", nargs="*", help="overrides of the training configuration")
     return parser.parse_intermixed_args()
-
-
-class WaitForTurn(L.Callback):
-    """After the warm-up, say that the compilation is over and wait for the start signal."""
-
-    def __init__(self, flag: Path | None, warmup_steps: int) -> None:
-        self.flag, self.warmup_steps = flag, warmup_steps
-
-    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        """Wait after the last step of the warm-up."""
-        if self.flag is None or trainer.global_step != self.warmup_steps:
-            return
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        self.flag.touch()
-        while not self.flag.with_suffix(".go").exists():
-            time.sleep(0.1)
 
 
 def run(args: argparse.Namespace, model: str, precision: str) -> dict[str, Any]:
@@ -101,7 +78,7 @@ def run(args: argparse.Namespace, model: str, precision: str) -> dict[str, Any]:
     budget = instantiate(cfg.callbacks.time_budget)
     trainer = instantiate(
         cfg.trainer,
-        callbacks=[WaitForTurn(args.turn, budget.warmup_steps), budget],
+        callbacks=[budget],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

@@ -133,3 +133,32 @@ def test_a_checkpoint_without_its_configuration_resumes(tmp_path, caplog):
     config = {"optimizer": {"_target_": "Adam", "lr": 1e-3}}
     check_resume(saved(tmp_path, raw()), ConvTasNet(**TINY), config)
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("entry", "weights", "words"),
+    [
+        ({"model": None}, {}, "is damaged: its model arguments"),
+        ({"model": {1: 2}}, {}, "is damaged: its model arguments"),
+        ({}, [1], "is damaged: its model arguments"),
+        ({}, {3: torch.zeros(1)}, "is damaged: its model arguments"),
+        ({}, {"model.x": "text"}, "is damaged: its model arguments"),
+        ({"model": {**TINY, "n_heads": 4}}, {}, r"does not know: \['n_heads'\]"),
+    ],
+)
+def test_a_malformed_checkpoint_is_named(tmp_path, entry, weights, words):
+    content = raw()
+    content["convtasnet"] = {**content["convtasnet"], **entry}
+    path = saved(tmp_path, {**content, "state_dict": weights})
+    with pytest.raises(ValueError, match=words) as error:
+        ConvTasNet.from_pretrained(path)
+    assert str(path) in str(error.value)
+
+
+def test_a_flipped_bit_is_found(tmp_path):
+    path = saved(tmp_path, raw())
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="cannot be read as a checkpoint"):
+        read_raw(path)

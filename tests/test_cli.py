@@ -153,3 +153,32 @@ def test_run_hydra_asks_for_the_full_error(monkeypatch):
     seen = []
     run_hydra(lambda: seen.append(os.environ["HYDRA_FULL_ERROR"]))
     assert seen == ["1"]
+
+
+def test_samples_are_looked_at_before_any_file_is_separated(checkpoint, tmp_path, capsys):
+    good = write_wav(tmp_path / "good.wav")
+    for name in ("a.wav", "b.wav"):
+        sf.write(tmp_path / name, np.array([0.1, np.nan, 0.1]), 8000, subtype="FLOAT")
+    bad = [tmp_path / "a.wav", tmp_path / "b.wav"]
+    assert run(good, *bad, "--checkpoint", checkpoint, "--out", tmp_path / "out") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert all(f"{path}: holds NaN" in line for path in bad)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("below", ["", "x"])
+def test_an_output_folder_that_is_a_file_is_refused(checkpoint, tmp_path, capsys, below):
+    good = write_wav(tmp_path / "good.wav")
+    (tmp_path / "file").touch()
+    assert run(good, "--checkpoint", checkpoint, "--out", tmp_path / "file" / below) == 2
+    assert "is a file, not a folder" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_one_line(capsys):
+    def full():
+        raise OSError(28, "No space left on device", "x.wav")
+
+    with pytest.raises(SystemExit) as stop:
+        run_main(full)
+    assert stop.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

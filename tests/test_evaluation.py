@@ -239,6 +239,10 @@ def test_a_checkpoint_calls_nothing(changes, more, message, tmp_path, run_evalua
         (["checkpoint=FILE", "data=wsj0_mix"], "data.root"),
         (["checkpoint=FILE", "data=demo", "data.sample_rate=16000"], "data.sample_rate=16000"),
         (["checkpoint=FILE", "device=tpu"], "tpu"),
+        (["checkpoint=FILE", "split=foo"], "split='foo' must be one of train, valid, test"),
+        (["checkpoint=FILE", "limit=abc"], "limit='abc' must be a whole number >= 1 or null"),
+        (["checkpoint=FILE", "num_workers=-1"], "num_workers=-1 must be"),
+        (["checkpoint=FILE", "metrics=si_sdr"], "metrics=si_sdr must be a list"),
         (["checkpoint=FILE", "hydra.run.dir=RUN"], "holds a training run"),
     ],
 )

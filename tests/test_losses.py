@@ -187,3 +187,15 @@ def test_wrong_arguments_are_named() -> None:
         pit_loss(torch.zeros(3, 10), torch.zeros(3, 10))
     with pytest.raises(ValueError, match="'sdr' is unknown"):
         pit_loss(torch.zeros(1, 2, 10), torch.zeros(1, 2, 10), metric="sdr")
+
+
+@pytest.mark.parametrize("lengths", [[5], [900, 5], [0, 5], [5.0, 5.0], [True, True]])
+def test_wrong_lengths_are_refused(lengths: list[float]) -> None:
+    est, ref = torch.randn(2, 2, 2, 800)
+    with pytest.raises(ValueError, match="lengths"):
+        pit_loss(est, ref, torch.tensor(lengths))
+
+
+def test_no_samples_are_refused() -> None:
+    with pytest.raises(ValueError, match="no samples"):
+        pit_loss(torch.zeros(1, 2, 0), torch.zeros(1, 2, 0))

@@ -118,6 +118,12 @@ def test_integer_samples_are_refused() -> None:
         small()(torch.zeros(100, dtype=torch.int16))
 
 
+@pytest.mark.parametrize("mix", [torch.zeros(9, dtype=torch.float64), [0.0], torch.zeros(9).half()])
+def test_another_type_than_the_models_is_refused(mix: object) -> None:
+    with pytest.raises(ValueError, match="mix"):
+        small()(mix)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -120,6 +120,13 @@ OWN = "data=manifest data.root=CORPUS"
         (f"{OWN} trainer.precision=8", "Precision 8"),
         (f"{OWN} trainer.enable_checkpointing=false", "Checkpoint"),
         (f"{OWN} monitor=valid_sisdr", "monitor=valid_sisdr is unknown"),
+        (f"{OWN} optimizer.lr=abc", "optimizer.lr='abc' must be a number >= 0"),
+        (f"{OWN} trainer.max_epochs=abc", "trainer.max_epochs='abc' must be a whole number"),
+        (f"{OWN} data.batch_size=1.5", "data.batch_size=1.5 must be a whole number >= 1"),
+        (f"{OWN} seed=-1", "seed=-1 must be a whole number >= 0"),
+        (f"{OWN} compile=foo", "compile='foo' must be one of True, False, default"),
+        (f"{OWN} matmul_precision=foo", "matmul_precision='foo' must be one of highest, high"),
+        (f"{OWN} trainer.limit_train_batches=0", "trainer.limit_train_batches=0 leaves nothing"),
     ],
 )
 def test_user_errors_are_one_line_and_exit_code_2(corpus, tmp_path, run_train, overrides, message):

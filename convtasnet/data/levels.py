@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 from rich.progress import track
@@ -38,8 +39,8 @@ def file_levels(paths: Sequence[str]) -> np.ndarray:
         ValueError: files are cut short or hold NaN or infinite samples; all are listed.
     """
     store = cache_folder() / "levels" / f"{_fingerprint(paths)}.npy"
-    if store.is_file():
-        return np.load(store)
+    if (known := _remembered(store, len(paths))) is not None:
+        return known
     with ThreadPoolExecutor(_THREADS) as pool:
         found = pool.map(_level_or_problem, paths)
         results = list(track(found, "Scanning samples, once", len(paths), transient=True))
@@ -51,6 +52,18 @@ def file_levels(paths: Sequence[str]) -> np.ndarray:
     except OSError as error:
         logger.warning("levels can't be remembered in %s (%s)", store, error)
     return levels
+
+
+def _remembered(store: Path, count: int) -> np.ndarray | None:
+    """The stored levels, if there are any and they can be read."""
+    if not store.is_file():
+        return None
+    try:
+        levels = np.load(store)
+    except (ValueError, OSError, EOFError) as error:
+        logger.warning("%s can't be read (%s): the samples are scanned again", store, error)
+        return None
+    return levels if levels.shape == (count,) else None
 
 
 def _fingerprint(paths: Sequence[str]) -> str:
