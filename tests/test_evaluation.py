@@ -121,7 +121,7 @@ def test_voices_are_written_in_the_order_of_the_sources(tmp_path):
     data[0]["id"] = "folder/mix"
     evaluate(Swapped(), data, ["si_sdr"], audio_folder=tmp_path)
     for j in range(2):
-        written, _ = read_audio(tmp_path / f"folder_mix_s{j + 1}.wav")
+        written, _ = read_audio(tmp_path / f"folder%2Fmix_s{j + 1}.wav")
         torch.testing.assert_close(written, data[0]["sources"][j], atol=0.02, rtol=0)
 
 

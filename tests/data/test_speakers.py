@@ -10,7 +10,6 @@ import torch
 
 from convtasnet.audio import read_audio, write_audio
 from convtasnet.data.corpus import split_speakers
-from convtasnet.data.levels import file_levels
 from convtasnet.data.mixing import active_level
 from convtasnet.data.speakers import SpeakersData
 
@@ -297,13 +296,3 @@ def test_empty_or_missing_root(tmp_path):
 def test_counts_below_one_are_refused(root, name):
     with pytest.raises(ValueError, match=f"{name} is 0"):
         data(root, **{name: 0})
-
-
-def test_a_damaged_cache_of_levels_is_made_again(tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv("CONVTASNET_CACHE", str(tmp_path / "cache"))
-    write_audio(tmp_path / "a.wav", 0.5 * torch.ones(8000), 8000)
-    first = file_levels([str(tmp_path / "a.wav")])
-    (store,) = (tmp_path / "cache" / "levels").iterdir()
-    store.write_bytes(b"no array")
-    assert np.array_equal(file_levels([str(tmp_path / "a.wav")]), first)
-    assert "scanned again" in caplog.text
