@@ -1,4 +1,4 @@
-"""Audio files in, audio files out, and resampling.
+"""Audio files in, audio files out.
 
 **Stereo policy.** The model hears one channel. A file with several channels is averaged over
 them, here and nowhere else, so that data sets, evaluation and the command line agree.
@@ -12,16 +12,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import soundfile as sf
 import torch
-import torchaudio
 from torch import Tensor
 
 from convtasnet.files import replacing
+from convtasnet.resampling import resample
 from convtasnet.wav_header import missing_bytes
 
 PathLike = str | os.PathLike[str]
@@ -34,7 +33,6 @@ FLOAT_SUBTYPES = ("FLOAT", "DOUBLE")
 # What libsndfile gives for a FLAC file whose header has no length.
 _UNKNOWN_FRAMES = 1 << 60
 _BLOCK = 1 << 18
-_MAX_REDUCED_RATE = 12000
 
 
 @dataclass(frozen=True)
@@ -143,57 +141,6 @@ def write_audio(
         raise ValueError(f"{target}: sample_rate is {sample_rate}, expected at least 1 Hz")
     with replacing(target) as temporary:
         sf.write(temporary, samples, sample_rate, subtype=subtype, format=file_format)
-
-
-def resample(wav: Tensor, orig_rate: int, new_rate: int, n_samples: int | None = None) -> Tensor:
-    """Resample the last axis (``torchaudio.functional.resample``, windowed sinc).
-
-    Args:
-        wav: ``(..., T)``.
-        orig_rate: rate of ``wav`` in Hz.
-        new_rate: rate wanted in Hz.
-        n_samples: exact length wanted: the end is cut or padded with zeros. By default
-            ``ceil(T * new_rate / orig_rate)``.
-
-    The filter's size is the product of the reduced rates. Rates that have hardly a common divisor
-    and reach far, such as 96001 and 8000 Hz, are taken as the nearest ratio of smaller numbers, off
-    by less than 1e-4.
-
-    Returns:
-        ``(..., n_samples)``.
-
-    Raises:
-        ValueError: a rate below 1 Hz.
-
-    >>> resample(torch.zeros(2, 44100), 44100, 8000).shape
-    torch.Size([2, 8000])
-    >>> resample(torch.zeros(16001), 16000, 8000, n_samples=8000).shape
-    torch.Size([8000])
-    """
-    for name, rate in (("orig_rate", orig_rate), ("new_rate", new_rate)):
-        if rate < 1:
-            raise ValueError(f"{name} is {rate}, expected at least 1 Hz")
-    expected = -(-wav.shape[-1] * new_rate // orig_rate)
-    if orig_rate != new_rate and wav.shape[-1]:
-        wav = torchaudio.functional.resample(wav, *_ratio(orig_rate, new_rate))
-    if n_samples is None:
-        n_samples = expected
-    if wav.shape[-1] == n_samples:
-        return wav
-    return torch.nn.functional.pad(wav, (0, n_samples - wav.shape[-1]))
-
-
-def _ratio(orig_rate: int, new_rate: int) -> tuple[int, int]:
-    """Two small numbers in the ratio of the rates.
-
-    >>> _ratio(44100, 8000), _ratio(96001, 8000)
-    ((441, 80), (12, 1))
-    """
-    ratio = Fraction(max(orig_rate, new_rate), min(orig_rate, new_rate))
-    if ratio.numerator > _MAX_REDUCED_RATE:
-        ratio = ratio.limit_denominator(max(1, int(_MAX_REDUCED_RATE / ratio)))
-    large, small = ratio.numerator, ratio.denominator
-    return (large, small) if orig_rate > new_rate else (small, large)
 
 
 def iter_blocks(path: PathLike, block: int = _BLOCK) -> Iterator[np.ndarray]:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from convtasnet.audio import resample
 from convtasnet.losses import best_permutation
+from convtasnet.resampling import resample
 
 log = logging.getLogger(__name__)
 

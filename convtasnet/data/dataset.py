@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import Dataset
 
-from convtasnet.audio import read_audio, resample
+from convtasnet.audio import read_audio
 from convtasnet.data.checks import Headers, read_headers
 from convtasnet.data.manifest import Manifest
 from convtasnet.data.packed import PackedStrings
+from convtasnet.resampling import resample
 
 logger = logging.getLogger(__name__)
 

@@ -9,11 +9,12 @@ import numpy as np
 from torch import Tensor
 from torch.nn import functional as F
 
-from convtasnet.audio import read_audio, resample
+from convtasnet.audio import read_audio
 from convtasnet.data.corpus import Utterance
 from convtasnet.data.dataset import EpochDataset, Item, random_state
 from convtasnet.data.mixing import Mixture, active_level, draw_gains, mix
 from convtasnet.data.packed import PackedStrings
+from convtasnet.resampling import resample
 
 SPEEDS = range(95, 106)  # percent
 TRIES = 4

@@ -8,7 +8,8 @@ import pytest
 import soundfile as sf
 import torch
 
-from convtasnet.audio import audio_info, iter_blocks, read_audio, resample, write_audio
+from convtasnet.audio import audio_info, iter_blocks, read_audio, write_audio
+from convtasnet.resampling import resample
 
 
 def noise(n, seed=0):

@@ -7,10 +7,11 @@ import pytest
 import soundfile
 import torch
 
-from convtasnet.audio import read_audio, resample, write_audio
+from convtasnet.audio import read_audio, write_audio
 from convtasnet.data.dataset import MixtureDataset, collate, random_state
 from convtasnet.data.manifest import Manifest, Row
 from convtasnet.data.packed import PackedStrings
+from convtasnet.resampling import resample
 
 
 @pytest.fixture(autouse=True)
