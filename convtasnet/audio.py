@@ -160,6 +160,24 @@ def iter_blocks(path: PathLike, block: int = _BLOCK) -> Iterator[np.ndarray]:
             yield samples
 
 
+def check_samples(path: PathLike) -> None:
+    """Decode a file to its end, in bounded memory.
+
+    Raises:
+        FileNotFoundError, ValueError: as ``audio_info``; and ValueError if the file ends early or
+            holds NaN or infinite samples.
+    """
+    position = 0
+    for block in iter_blocks(path):
+        bad = np.flatnonzero(~np.isfinite(block))
+        if bad.size:
+            first = position + int(bad[0])
+            raise ValueError(
+                f"{_absolute(path)}: holds NaN or infinite samples, the first at {first}"
+            )
+        position += len(block)
+
+
 def _absolute(path: PathLike) -> str:
     return os.path.abspath(os.fspath(path))
 

@@ -78,7 +78,19 @@ def read_checkpoint(path: str | PathLike[str]) -> Checkpoint:
         FileNotFoundError: there is no such file.
         ValueError: it is no checkpoint, not one of this project, or of a newer format.
     """
-    raw = read_raw(path)
+    return parse_checkpoint(read_raw(path), path)
+
+
+def parse_checkpoint(raw: dict[str, Any], path: str | PathLike[str]) -> Checkpoint:
+    """Take the model out of a training checkpoint's dictionary, as ``read_raw`` gives it.
+
+    Args:
+        raw: the dictionary.
+        path: its file, for messages.
+
+    Raises:
+        ValueError: it is not one of this project, is damaged, or of a newer format.
+    """
     where = Path(path).absolute()
     entry = raw.get(ENTRY)
     if not isinstance(entry, dict):

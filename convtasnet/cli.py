@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-import numpy as np
 import torch
 
-from convtasnet.audio import audio_info, iter_blocks, read_audio, write_audio
+from convtasnet.audio import audio_info, check_samples, read_audio, write_audio
 from convtasnet.inference import rescale, separate
 from convtasnet.model import ConvTasNet
 
@@ -175,9 +174,7 @@ def _check_inputs(files: Sequence[Path]) -> None:
     kinds = set()
     for file in files:
         try:
-            for block in iter_blocks(file):
-                if not np.isfinite(block).all():
-                    raise ValueError(f"{file.absolute()}: holds NaN or infinite samples")
+            check_samples(file)
         except USER_ERRORS as error:
             problems.append(str(error))
             kinds.add(type(error))

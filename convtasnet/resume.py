@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from convtasnet.checkpoint import load_weights, read_checkpoint, read_raw
+from convtasnet.checkpoint import load_weights, parse_checkpoint, read_raw
 from convtasnet.model import ConvTasNet
 
 log = logging.getLogger(__name__)
@@ -61,9 +61,10 @@ def check_resume(path: str | PathLike[str], model: ConvTasNet, config: dict[str,
         ValueError: it is no training checkpoint, or one of another model, optimizer or scheduler;
             the message lists what differs.
     """
-    checkpoint = read_checkpoint(path)
+    raw = read_raw(path)
+    checkpoint = parse_checkpoint(raw, path)
     try:
-        start = position(read_raw(path))
+        start = position(raw)
     except ValueError as error:
         raise ValueError(f"ckpt_path={path}: {error}; init_from= takes its weights") from None
     differing = _differences(checkpoint.model_args, model.hparams)

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from rich.progress import Progress
 
-from convtasnet.audio import FLOAT_SUBTYPES, audio_info, iter_blocks
+from convtasnet.audio import FLOAT_SUBTYPES, audio_info, check_samples
 from convtasnet.data.file_cache import FileCache, FileFacts
 from convtasnet.data.manifest import Manifest, Row
 
@@ -82,7 +82,7 @@ def find_problems(manifest: Manifest, samples: bool = False) -> tuple[Headers, l
         hidden = {path: owner[path] for path, f in facts.items() if f.hidden and not f.scanned}
         if hidden:
             logger.info("%s: scanning the samples of %d files", manifest.origin, len(hidden))
-            good, damaged = _gather(hidden, _scan, 1, "Scanning samples, once")
+            good, damaged = _gather(hidden, check_samples, 1, "Scanning samples, once")
             problems += damaged
             for path in good:
                 facts[path].scanned = True
@@ -150,20 +150,6 @@ def _look_up(path: str, cache: FileCache) -> FileFacts:
     info = audio_info(path)
     hidden = info.subtype in FLOAT_SUBTYPES or info.format != "WAV"
     return FileFacts(status.st_size, status.st_mtime_ns, info.n_samples, info.sample_rate, hidden)
-
-
-def _scan(path: str) -> None:
-    """Decode a file to its end.
-
-    Raises:
-        ValueError: it holds NaN or infinite samples, or ends early.
-    """
-    position = 0
-    for block in iter_blocks(path):
-        if not np.isfinite(block).all():
-            first = position + int(np.flatnonzero(~np.isfinite(block))[0])
-            raise ValueError(f"{path}: holds NaN or infinite samples, the first at {first}")
-        position += len(block)
 
 
 def _gather(
