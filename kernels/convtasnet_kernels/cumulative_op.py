@@ -8,12 +8,12 @@ backward in a thread of its own, where a context manager of the caller does not 
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from convtasnet_kernels import backend, cumulative_torch
+from convtasnet_kernels.autograd import connect
 from convtasnet_kernels.checks import check_arguments
 from convtasnet_kernels.pointwise import statistics_dtype
 
@@ -128,31 +128,4 @@ def _(
     return x.new_empty(x.shape), dparams, stats.new_empty((1 if needs_prelu else 0,))
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, weight, bias, prelu, _, ctx.wish = inputs
-    ctx.dtypes = tuple(None if p is None else p.dtype for p in (weight, bias, prelu))
-    ctx.mark_non_differentiable(output[1])
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, weight, prelu, output[1])
-
-
-def _backward(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    if dy is None:
-        return (None,) * 6
-    x, weight, prelu, stats = ctx.saved_tensors
-    needs_x, needs_weight, needs_bias, needs_prelu = ctx.needs_input_grad[:4]
-    weight_dtype, bias_dtype, prelu_dtype = ctx.dtypes
-    dx, dparams, dprelu = cumulative_norm_backward(
-        dy, x, weight, prelu, stats, needs_weight or needs_bias, needs_prelu, ctx.wish
-    )
-    return (
-        dx if needs_x else None,
-        dparams[0].to(weight_dtype) if needs_weight else None,
-        dparams[1].to(bias_dtype) if needs_bias else None,
-        dprelu.to(prelu_dtype) if needs_prelu else None,
-        None,
-        None,
-    )
-
-
-cumulative_norm.register_autograd(_backward, setup_context=_setup_context)
+connect(cumulative_norm, cumulative_norm_backward)

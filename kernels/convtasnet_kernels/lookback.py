@@ -1,0 +1,60 @@
+"""How tiles of one launch tell each other their sums: tickets, publication and the wait.
+
+A look-back, after Merrill and Garland, "Single-pass parallel prefix scan with decoupled
+look-back" (NVIDIA, 2016), with sums in one fixed order, so that equal inputs give equal bits.
+A workspace is zeroed memory of 64-bit words: word 0 counts tickets, each other word holds one
+float64, or zero as long as nobody has published it.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+# XORed to what is published: a NaN that no arithmetic gives, so that zero bits mean "not yet".
+_MARK = tl.constexpr(0x7FF4DEADBEEF5EED)
+
+
+@triton.jit
+def take_ticket(workspace_ptr):
+    """The place of this program in the order in which programs started, from 0, int64.
+
+    A program that waits only for smaller tickets waits for programs that run already: the launch
+    cannot hang, in whatever order the device starts its blocks.
+    """
+    return tl.atomic_add(workspace_ptr, 1, sem="relaxed")
+
+
+@triton.jit
+def publish(word_ptr, value):
+    """Shows a float64 scalar to all programs; each word is published once a launch."""
+    bits = tl.where(value == value, value, float("nan")).to(tl.int64, bitcast=True)
+    tl.atomic_xchg(word_ptr, bits ^ _MARK, sem="relaxed")
+
+
+@triton.jit
+def gather(first_ptr, second_ptr, count, BLOCK: tl.constexpr):
+    """Sums of ``count`` words from each of two addresses, float64 scalars; waits for all of them.
+
+    The order of the additions depends on ``count`` and ``BLOCK`` alone.
+    """
+    first = tl.zeros((BLOCK,), tl.float64)
+    second = tl.zeros((BLOCK,), tl.float64)
+    done = tl.zeros((), tl.int32)
+    while done < count:
+        i = done + tl.arange(0, BLOCK)
+        mask = i < count
+        a = tl.load(first_ptr + i, mask=mask, other=1, volatile=True)
+        b = tl.load(second_ptr + i, mask=mask, other=1, volatile=True)
+        if tl.min(tl.where((a == 0) | (b == 0), 0, 1), axis=0) == 1:
+            first += tl.where(mask, (a ^ _MARK).to(tl.float64, bitcast=True), 0.0)
+            second += tl.where(mask, (b ^ _MARK).to(tl.float64, bitcast=True), 0.0)
+            done += BLOCK
+    return tl.sum(first, axis=0), tl.sum(second, axis=0)
+
+
+def workspace(x: Tensor, words: int) -> Tensor:
+    """Zeroed workspace of ``words`` published words on x's device."""
+    return torch.zeros(1 + words, dtype=torch.int64, device=x.device)
