@@ -1,15 +1,22 @@
 """The cumulative norm in PyTorch operators: any device and dtype, no loop over time.
 
 Same mathematics, saved tensors and accuracy as the Triton kernels of ``cumulative.py``; the
-formulas are derived in ``kernels/README.md``.
+formulas are derived in ``kernels/README.md``. Operators and their order are chosen for a CPU: no
+comparison to booleans and no ``torch.where``, which are ten times slower there than arithmetic, and
+a few items at a time, so that the many passes over them hit its caches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from convtasnet_kernels.pointwise import activate
+from convtasnet_kernels.pointwise import statistics_dtype
+
+ELEMENTS_AT_ONCE = 2**19  # a thread; 2 MiB of float32
 
 
 def forward(
@@ -28,21 +35,12 @@ def forward(
         y (B, C, T) of x's dtype, and the statistics (2, B, T): mean - K and 1/sqrt(var + eps).
     """
     x = x.contiguous()
-    d = _pivoted(x, prelu)
-    frame_mean = d.mean(1)
-    frame_var = (d - frame_mean[:, None]).square_().mean(1)
-    # Two (B, T) sums in float64: a float32 running sum loses digits with every hour of audio.
-    m = frame_mean.double()
-    n = torch.arange(1, x.shape[2] + 1, dtype=torch.float64, device=x.device)
-    mean = m.cumsum(1) / n
-    var = ((frame_var.double() + m.square()).cumsum(1) / n - mean.square()).clamp_min_(0)
-    stats = torch.stack((mean, (var + eps).rsqrt())).to(d.dtype)
-    y = d.sub_(stats[0][:, None]).mul_(stats[1][:, None])
-    if weight is not None:
-        y = y.mul_(weight.to(y.dtype)[:, None])
-    if bias is not None:
-        y = y.add_(bias.to(y.dtype)[:, None])
-    return y.to(x.dtype), stats
+    y = torch.empty_like(x)
+    stats = x.new_empty((2, x.shape[0], x.shape[2]), dtype=statistics_dtype(x))
+    with torch.autocast(x.device.type, enabled=False):  # which would round the PReLU's output
+        for few in _few_items(x):
+            _normalize(x[few], weight, bias, prelu, eps, y[few], stats[:, few])
+    return y, stats
 
 
 def backward(
@@ -70,32 +68,102 @@ def backward(
         the statistics' dtype, empty where not wanted.
     """
     x = x.contiguous()
-    mean, rstd = stats
-    xhat = _pivoted(x, prelu).sub_(mean[:, None]).mul_(rstd[:, None])
-    g = dy.to(stats.dtype, copy=True, memory_format=torch.contiguous_format)
-    dparams = stats.new_empty((2, x.shape[1]) if needs_params else (0,))
-    if needs_params:
-        dparams[0] = (g * xhat).sum((0, 2))
-        dparams[1] = g.sum((0, 2))
+    dx = torch.empty_like(x)
+    dparams = stats.new_zeros((2, x.shape[1]) if needs_params else (0,))
+    dprelu = stats.new_zeros(1 if needs_prelu else 0)
+    with torch.autocast(x.device.type, enabled=False):  # which would round the PReLU's output
+        for few in _few_items(x):
+            _propagate(dy[few], x[few], weight, prelu, stats[:, few], dx[few], dparams, dprelu)
+    return dx, dparams, dprelu
+
+
+def _few_items(x: Tensor) -> Iterator[slice]:
+    """Slices of the batch; all of it at once on any device but a CPU."""
+    items = x.shape[0]
+    if x.device.type == "cpu":
+        items = ELEMENTS_AT_ONCE * torch.get_num_threads() // max(1, x.shape[1] * x.shape[2])
+    for start in range(0, x.shape[0], max(1, items)):
+        yield slice(start, start + max(1, items))
+
+
+def _normalize(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    prelu: Tensor | None,
+    eps: float,
+    y: Tensor,
+    stats: Tensor,
+) -> None:
+    """Writes y and stats of a few items."""
+    d = _pivoted(x, prelu, y if y.dtype == stats.dtype else torch.empty_like(x, dtype=stats.dtype))
+    frame_mean = d.mean(1)
+    frame_var = (d - frame_mean[:, None]).square_().mean(1)
+    stats[0], stats[1] = _statistics(frame_mean.double(), frame_var, eps)
+    d.sub_(stats[0][:, None]).mul_(stats[1][:, None])
     if weight is not None:
-        g.mul_(weight.to(g.dtype)[:, None])
-    own, later, slope = _time_sums(g.sum(1), (g * xhat).sum(1), stats, x.shape[1])
+        d.mul_(weight.to(d.dtype)[:, None])
+    if bias is not None:
+        d.add_(bias.to(d.dtype)[:, None])
+    if d is not y:
+        y.copy_(d)
+
+
+def _propagate(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    prelu: Tensor | None,
+    stats: Tensor,
+    dx: Tensor,
+    dparams: Tensor,
+    dprelu: Tensor,
+) -> None:
+    """Writes dx of a few items and adds to the gradients of the parameters that are wanted."""
+    mean, rstd = stats
+    xhat = _pivoted(x, prelu, torch.empty_like(x, dtype=stats.dtype))
+    xhat.sub_(mean[:, None]).mul_(rstd[:, None])
+    g = dx if dx.dtype == stats.dtype else torch.empty_like(xhat)
+    g.copy_(dy)
+    gx = g * xhat
+    if dparams.numel():
+        dparams[0] += gx.sum((0, 2))
+        dparams[1] += g.sum((0, 2))
+    if weight is not None:
+        scale = weight.to(g.dtype)[:, None]
+        g.mul_(scale)
+        gx.mul_(scale)
+    own, later, slope = _time_sums(g.sum(1), gx.sum(1), stats, x.shape[1])
     # The frame's own part first: at C = 1 it cancels g, and what follows may be far smaller.
-    dx = g.sub_(own[:, None]).add_(later[:, None]).sub_(xhat.mul_(slope[:, None]))
-    dx = dx.mul_(rstd[:, None])
-    dprelu = stats.new_empty(1 if needs_prelu else 0)
+    g.sub_(own[:, None]).add_(later[:, None]).addcmul_(xhat, slope[:, None], value=-1)
+    g.mul_(rstd[:, None])
     if prelu is not None:
-        u = x.to(dx.dtype)
-        if needs_prelu:
-            dprelu[0] = (dx * u.clamp_max(0)).sum()
-        dx = torch.where(u > 0, dx, dx * prelu.to(dx.dtype))
-    return dx.to(x.dtype), dparams, dprelu
+        negative = torch.mul(g, torch.le(x, 0, out=gx), out=gx)  # 0 where the PReLU is the identity
+        if dprelu.numel():
+            dprelu += (negative * x).sum()
+        g.addcmul_(negative, prelu.to(g.dtype) - 1)
+    if g is not dx:
+        dx.copy_(g)
 
 
-def _pivoted(x: Tensor, prelu: Tensor | None) -> Tensor:
-    """prelu(x) - K in a tensor of its own; K is the first sample of the item, so of frame 0."""
-    v = activate(x, prelu)
-    return v - v[:, :1, :1]
+def _pivoted(x: Tensor, prelu: Tensor | None, out: Tensor) -> Tensor:
+    """prelu(x) - K in out; K is the first sample of the item, so of frame 0."""
+    v = x if x.dtype == out.dtype else out.copy_(x)
+    if prelu is not None:
+        v = F.prelu(v, prelu.to(v.dtype))
+    return torch.sub(v, v[:, :1, :1].clone(), out=out)
+
+
+def _statistics(mean: Tensor, var: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Of each frame alone (B, T) -> mean and 1/sqrt(var + eps) of all frames up to it, float64.
+
+    float32 sums over time would lose digits with every hour of audio.
+    """
+    n = torch.arange(1, mean.shape[1] + 1, dtype=torch.float64, device=mean.device)
+    square = mean.square().add_(var).cumsum(1).div_(n)
+    mean = mean.cumsum(1).div_(n)
+    var = square.addcmul_(mean, mean, value=-1).clamp_min_(0)
+    return mean, var.add_(eps).rsqrt_()
 
 
 def _time_sums(
