@@ -3,7 +3,7 @@
 from convtasnet_kernels.backend import use_backend
 from convtasnet_kernels.channelwise import channelwise_layer_norm
 from convtasnet_kernels.cumulative_op import cumulative_layer_norm
-from convtasnet_kernels.global_ import global_layer_norm
+from convtasnet_kernels.global_op import global_layer_norm
 
 __all__ = [
     "channelwise_layer_norm",

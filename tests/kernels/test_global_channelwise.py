@@ -1,4 +1,4 @@
-"""Laws of the global and the channelwise norm."""
+"""Laws of the channelwise norm."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from norm_cases import OFFSET_TOLERANCE, ROUNDING, assert_close, make_case, relative_error
+from norm_cases import OFFSET_TOLERANCE, ROUNDING, assert_close, make_case
 from torch import Tensor
 
-from convtasnet_kernels import channelwise_layer_norm, global_layer_norm, reference
+from convtasnet_kernels import channelwise_layer_norm, reference
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 PAIRS = [
-    pytest.param((global_layer_norm, reference.global_), id="global"),
     pytest.param((channelwise_layer_norm, reference.channelwise), id="channelwise"),
 ]
 Pair = tuple[Callable[..., Tensor], Callable[..., Tensor]]
@@ -91,35 +90,3 @@ def test_channelwise_keeps_frames_apart(device: str) -> None:
     others = [0, 1, 2, 3, 5, 6, 7, 8]
     assert torch.equal(y[:, :, others], clean[:, :, others])
     assert y[:, :, 4].isnan().all()
-
-
-@pytest.mark.parametrize("mean", [0.0, 1000.0])
-def test_lengths_equal_the_reference(device: str, mean: float) -> None:
-    case = make_case((4, 5, 20), mean, device=device)
-    lengths = torch.tensor([20, 13, 1, 7], device=device)
-    result = case.run(global_layer_norm, lengths=lengths)
-    expected = case.double().run(reference.global_, lengths=lengths)
-    assert_close(result, expected, case, OFFSET_TOLERANCE if mean else 3e-6)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_padding_has_no_influence(device: str, dtype: torch.dtype) -> None:
-    case = make_case((3, 5, 20), dtype=dtype, device=device)
-    lengths = torch.tensor([20, 13, 0], device=device)
-    padding = torch.arange(20, device=device) >= lengths[:, None, None]
-    clean = case.run(global_layer_norm, lengths=lengths)
-    case.x = case.x.masked_fill(padding, float("nan"))
-    case.dy = case.dy.masked_fill(padding, float("nan"))
-    poisoned = case.run(global_layer_norm, lengths=lengths)
-    for name, value in clean.items():
-        assert torch.equal(poisoned[name], value), name
-    outside = padding.expand(3, 5, 20)
-    assert (poisoned["y"][outside] == 0).all()
-    assert (poisoned["x"][outside] == 0).all()
-
-
-def test_full_lengths_equal_no_lengths(device: str) -> None:
-    case = make_case((2, 5, 20), device=device)
-    whole = case.run(global_layer_norm)
-    result = case.run(global_layer_norm, lengths=torch.full((2,), 20, device=device))
-    assert all(relative_error(result[n], whole[n].double()) <= 3e-6 for n in whole)
