@@ -9,7 +9,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-DOCUMENTS = [*GUIDES, *sorted(ROOT.glob("recipes/*/README.md")), ROOT / "kernels" / "README.md"]
+DOCUMENTS = [
+    *GUIDES,
+    *sorted(ROOT.glob("recipes/*/README.md")),
+    *sorted(ROOT.glob("kernels/*.md")),
+]
 
 _BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
