@@ -30,6 +30,16 @@ def check_arguments(
     _check_parameter("prelu", prelu, 1, x)
 
 
+def check_rows(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
+    """``check_arguments`` for x (..., N), weight (N,) and bias (N,); leading sizes may be 0."""
+    if x.dim() == 0 or x.shape[-1] == 0:
+        raise ValueError(f"x must be (..., N) with N > 0, got shape {tuple(x.shape)}")
+    if x.dtype not in DTYPES:
+        raise ValueError(f"x must be float16, bfloat16, float32 or float64, got {x.dtype}")
+    _check_parameter("weight", weight, x.shape[-1], x)
+    _check_parameter("bias", bias, x.shape[-1], x)
+
+
 def _check_parameter(name: str, value: Tensor | None, size: int, x: Tensor) -> None:
     if value is None:
         return

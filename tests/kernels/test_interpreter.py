@@ -15,6 +15,9 @@ pytest.importorskip("triton")
 # Files of laws, and how many of their tests take the interpreter's path at least.
 LAWS = {
     "test_cumulative.py": 40,
+    "test_channelwise.py": 40,
+    "test_layer.py": 40,
+    "test_depthwise.py": 100,
     "test_partials.py": 6,
 }
 
