@@ -1,0 +1,186 @@
+"""Times the norms beside other implementations, in copies of the map that they normalize.
+
+    python kernels/benchmarks/bench_norms.py --json norms.json --plots plots
+    python kernels/benchmarks/bench_norms.py --quick
+    python kernels/benchmarks/bench_norms.py --family cumulative --shape 8x512x4000 --dtype bf16
+    python kernels/benchmarks/bench_norms.py --device cpu
+
+A cell is `forward / backward`, each pass's time divided by that of `y.copy_(x)` on the same tensor
+in the same run. A copy reads and writes the map once: a forward pass can do no better than 1, a
+backward pass (two reads, one write) than 1.5. The layer norm is shown in GB/s, as in Triton's
+tutorial: 2 passes over the matrix forward, 3 backward. All are medians, on a GPU of replays of
+CUDA graphs. Small maps stay in its cache, where the copy beside them finds them, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from norm_peers import PEERS, Peer
+from norm_timing import Laboratory
+from norm_workloads import (
+    COMPILED,
+    COMPILED_QUICK,
+    DTYPES,
+    FAMILIES,
+    Map,
+    Shape,
+    Workload,
+    cpu_maps,
+    gpu_maps,
+    sizes,
+    workloads,
+)
+from ratio_table import Row, norm_table
+
+PLOTTED = ("cumulative", "global", "layer")
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--family", nargs="+", choices=FAMILIES, default=FAMILIES, help="norms (default: all)")
+    add("--shape", nargs="+", type=shape, help="maps as 8x512x4000, 4096x1024 for the layer norm")
+    add("--dtype", nargs="+", choices=DTYPES, help="dtypes (default: all)")
+    add("--quick", action="store_true", help="few maps, with a PReLU only")
+    add(
+        "--compiled",
+        choices=("few", "all", "none"),
+        default="few",
+        help="maps for which peers are compiled, at several seconds each (default: few)",
+    )
+    add("--device", choices=("cuda", "cpu"), default="cuda")
+    add("--threads", nargs="+", type=int, default=[1, 2], help="on a CPU (default: 1 2)")
+    add("--json", type=Path, metavar="FILE", help="write all timings here")
+    add("--plots", type=Path, metavar="DIR", help="draw GB/s against the size here, GPU only")
+    args = parser.parse_args(arguments)
+    if args.plots and args.device == "cpu":
+        parser.error("--plots: only with --device cuda")
+    return args
+
+
+def shape(text: str) -> Shape:
+    """``"8x512x4000"`` -> (8, 512, 4000)."""
+    try:
+        found = tuple(int(size) for size in text.split("x"))
+    except ValueError:
+        found = ()
+    if len(found) not in (2, 3) or min(found) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither BxCxT nor MxN")
+    return found
+
+
+def chosen_maps(args: argparse.Namespace, family: str) -> list[Map]:
+    """The maps of a family that are asked for."""
+    if args.shape:
+        rank = 2 if family == "layer" else 3
+        shapes = [each for each in args.shape if len(each) == rank]
+        return [(each, dtype) for each in shapes for dtype in args.dtype or DTYPES]
+    known = (gpu_maps if args.device == "cuda" else cpu_maps)(family, args.quick)
+    return [(each, dtype) for each, dtype in known if dtype in (args.dtype or DTYPES)]
+
+
+def chosen_peers(args: argparse.Namespace, family: str) -> list[Peer]:
+    """The peers that can run; on a CPU neither compiled ones nor those of other packages."""
+    peers = [peer for peer in PEERS[family] if peer.installed]
+    if args.device == "cpu":
+        return [peer for peer in peers if not (peer.compiled or peer.package)]
+    return [peer for peer in peers if not (peer.compiled and args.compiled == "none")]
+
+
+def is_due(args: argparse.Namespace, peer: Peer, workload: Workload) -> bool:
+    """Whether a peer is measured on a map."""
+    few = COMPILED_QUICK if args.quick else COMPILED
+    return not peer.compiled or args.compiled == "all" or (workload.shape, workload.dtype) in few
+
+
+def measure(args: argparse.Namespace, laboratory: Laboratory, family: str) -> list[Row]:
+    """Measures and prints one family."""
+    maps, peers = chosen_maps(args, family), chosen_peers(args, family)
+    rows = [
+        Row(
+            laboratory.copy(workload),
+            [laboratory.timing(workload, p) if is_due(args, p, workload) else None for p in peers],
+        )
+        for threads in (args.threads if args.device == "cpu" else [0])
+        for workload in workloads(family, maps, args.quick, threads)
+    ]
+    if rows:
+        print(f"\n{family} norm: forward / backward\n")
+        print(norm_table(rows, [peer.name for peer in peers]), flush=True)
+    for peer in PEERS[family]:
+        if args.device == "cuda" and not peer.installed:
+            print(f"{peer.name}: not installed")
+    return rows
+
+
+def draw_plots(args: argparse.Namespace, laboratory: Laboratory) -> None:
+    from size_plots import draw
+
+    for family in PLOTTED:
+        if family in args.family:
+            peers = [
+                peer
+                for peer in chosen_peers(args, family)
+                if peer.plotted and not (args.quick and peer.compiled)
+            ]
+            draw(laboratory, family, sizes(family, args.quick), peers, args.plots)
+    print(f"\nplots: {args.plots}")
+
+
+def environment(args: argparse.Namespace, laboratory: Laboratory) -> dict[str, Any]:
+    """The device, the versions and, on a GPU, the rate of a copy that no cache can hold."""
+    found: dict[str, Any] = {"device": args.device, "torch": torch.__version__}
+    if args.device == "cuda":
+        import triton
+
+        big = laboratory.copy(Workload("copy", (1, 2**14, 2**14), "fp16"))
+        found["device"] = torch.cuda.get_device_name()
+        found["triton"] = triton.__version__
+        found["copy_gb_per_s"] = round(big.gb_per_s("forward"))
+    return found
+
+
+def run(args: argparse.Namespace) -> None:
+    laboratory = Laboratory(args.device)
+    found = environment(args, laboratory)
+    print(", ".join(f"{key} {value}" for key, value in found.items()))
+    rows = [row for family in args.family for row in measure(args, laboratory, family)]
+    if args.json:
+        timings = [t.record(row.copy) for row in rows for t in (row.copy, *row.timings) if t]
+        args.json.write_text(json.dumps({**found, "timings": timings}, indent=1) + "\n")
+    if args.plots:
+        draw_plots(args, laboratory)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parse(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    if args.device == "cpu":
+        run(args)
+        return 0
+    if not torch.cuda.is_available():
+        print("bench_norms.py: no CUDA device here; --device cpu times the CPU", file=sys.stderr)
+        return 2
+    if args.plots:
+        from size_plots import missing
+
+        if missing():
+            print(f"bench_norms.py: --plots needs {' and '.join(missing())}", file=sys.stderr)
+            return 2
+    with torch.cuda.stream(torch.cuda.Stream()):
+        run(args)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""How it is measured: the median time of a call, replayed from a CUDA graph or on a CPU.
+
+Calls of one graph follow one another on the same tensors, which for small maps stay in the L2; the
+copy that every time is divided by is measured in the same way and sees the same cache.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+
+GRAPH_MS, TOTAL_MS = 1.0, 40.0  # of one replay, so that its launch does not count; of all
+CPU_CALLS, CPU_SECONDS = 7, 0.4
+
+
+def graph_time(call: Callable[[], object]) -> float:
+    """Median microseconds of a call, replayed from a CUDA graph.
+
+    The work must be issued to the current stream, which must not be the default one. A backward
+    pass runs on the stream of its forward pass, so that both belong under one
+    ``with torch.cuda.stream(...)``.
+
+    Raises:
+        ValueError: the current stream is the default one, which cannot be captured.
+    """
+    if torch.cuda.current_stream() == torch.cuda.default_stream():
+        raise ValueError("graph_time needs a current stream that is not the default stream")
+    for _ in range(3):  # compiles, tunes, loads modules and workspaces
+        call()
+    once = statistics.median(_replays(call, 1, 3))
+    calls = max(1, min(300, math.ceil(GRAPH_MS / once)))
+    replays = max(5, min(50, math.ceil(TOTAL_MS / (calls * once))))
+    return 1e3 * statistics.median(_replays(call, calls, replays)) / calls
+
+
+def _replays(call: Callable[[], object], calls: int, replays: int) -> list[float]:
+    """Milliseconds of each replay of a graph of some calls."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+        for _ in range(calls):
+            call()
+    graph.replay()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
+    marks[0].record()
+    for mark in marks[1:]:
+        graph.replay()
+        mark.record()
+    marks[-1].synchronize()
+    return [start.elapsed_time(end) for start, end in pairwise(marks)]
+
+
+def wall_time(call: Callable[[], object]) -> float:
+    """Median microseconds of a call on the CPU, by the clock."""
+    call()
+    times: list[float] = []
+    while len(times) < CPU_CALLS or sum(times) < CPU_SECONDS:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return 1e6 * statistics.median(times)
