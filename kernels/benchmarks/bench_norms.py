@@ -19,6 +19,7 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ from norm_workloads import (
     workloads,
 )
 from ratio_table import Row, norm_table
+
+from convtasnet_kernels.backend import triton_import_error
 
 PLOTTED = ("cumulative", "global", "layer")
 
@@ -65,6 +68,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     args = parser.parse_args(arguments)
     if args.plots and args.device == "cpu":
         parser.error("--plots: only with --device cuda")
+    if args.json and not args.json.absolute().parent.is_dir():
+        parser.error(f"--json: {args.json.absolute().parent} is not a folder")
+    if min(args.threads) < 1:
+        parser.error(f"--threads: {min(args.threads)} is not a number of threads")
     return args
 
 
@@ -141,11 +148,9 @@ def environment(args: argparse.Namespace, laboratory: Laboratory) -> dict[str, A
     """The device, the versions and, on a GPU, the rate of a copy that no cache can hold."""
     found: dict[str, Any] = {"device": args.device, "torch": torch.__version__}
     if args.device == "cuda":
-        import triton
-
         big = laboratory.copy(Workload("copy", (1, 2**14, 2**14), "fp16"))
         found["device"] = torch.cuda.get_device_name()
-        found["triton"] = triton.__version__
+        found["triton"] = triton_import_error() or version("triton")
         found["copy_gb_per_s"] = round(big.gb_per_s("forward"))
     return found
 

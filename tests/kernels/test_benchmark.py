@@ -171,6 +171,23 @@ def test_shapes() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--json", "no/such/folder/norms.json"], "no/such/folder"),
+        (["--threads", "0"], "0 is not"),
+        (["--device", "cpu", "--plots", "plots"], "--plots"),
+    ],
+)
+def test_wrong_arguments_are_named_before_any_work(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        bench_norms.main(arguments)
+    assert stop.value.code == 2
+    assert named in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["8", "8xx4", "0x4x4", "8,512,4000"])
 def test_a_wrong_shape(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
