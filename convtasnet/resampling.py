@@ -41,7 +41,7 @@ def resample(wav: Tensor, orig_rate: int, new_rate: int, n_samples: int | None =
             raise ValueError(f"{name} is {rate}, expected at least 1 Hz")
     expected = -(-wav.shape[-1] * new_rate // orig_rate)
     if orig_rate != new_rate and wav.shape[-1]:
-        wav = torchaudio.functional.resample(wav, *_ratio(orig_rate, new_rate))
+        wav = torchaudio.functional.resample(wav, *rate_ratio(orig_rate, new_rate))
     if n_samples is None:
         n_samples = expected
     if wav.shape[-1] == n_samples:
@@ -49,10 +49,10 @@ def resample(wav: Tensor, orig_rate: int, new_rate: int, n_samples: int | None =
     return torch.nn.functional.pad(wav, (0, n_samples - wav.shape[-1]))
 
 
-def _ratio(orig_rate: int, new_rate: int) -> tuple[int, int]:
+def rate_ratio(orig_rate: int, new_rate: int) -> tuple[int, int]:
     """Two small numbers in the ratio of the rates.
 
-    >>> _ratio(44100, 8000), _ratio(96001, 8000)
+    >>> rate_ratio(44100, 8000), rate_ratio(96001, 8000)
     ((441, 80), (12, 1))
     """
     ratio = Fraction(max(orig_rate, new_rate), min(orig_rate, new_rate))

@@ -1,0 +1,61 @@
+"""Signals of a batch played at different speeds, each at its own."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from convtasnet.resampling import resample
+
+SPEEDS = range(95, 106)  # percent
+_CYCLE = 100  # output samples after which a speed of whole percents meets a whole sample again
+_REACH = 8  # input samples to each side of an output sample: more than the filter's
+
+
+def change_speed(signals: Tensor, percents: Tensor, lengths: Tensor, n_samples: int) -> Tensor:
+    """What ``resample(signal, percent, 100)`` makes of each signal, on any device.
+
+    Args:
+        signals: (..., T) float32, zero after their end.
+        percents: (...) int64, among ``SPEEDS``.
+        lengths: (...) int64, samples of each result; zeros follow.
+        n_samples: of the results.
+
+    Returns:
+        (..., n_samples).
+
+    >>> signals, lengths = torch.randn(2, 1050), torch.tensor([1000, 1000])
+    >>> changed = change_speed(signals, torch.tensor([97, 105]), lengths, 1000)
+    >>> bool((changed[1] - resample(signals[1], 105, 100)).abs().max() < 1e-5)
+    True
+    """
+    device, flat = signals.device, percents.flatten()
+    cycles = -(-n_samples // _CYCLE)
+    times = torch.arange(cycles * _CYCLE, device=device)
+    places = times * flat[:, None] // _CYCLE
+    beyond = max(0, cycles * SPEEDS[-1] - signals.shape[-1])
+    padded = F.pad(signals.flatten(0, -2), (_REACH, _REACH + beyond))
+    around = padded.unfold(-1, 2 * _REACH, 1)  # of each input sample; nothing is copied
+    taps = around[torch.arange(len(flat), device=device)[:, None], places]
+    filters = _all_filters(device)[flat - SPEEDS[0]]
+    # A product and a sum: a matrix product might be computed in TF32.
+    played = (taps.unflatten(1, (cycles, _CYCLE)) * filters[:, None]).sum(-1).flatten(1)
+    inside = times[:n_samples] < lengths[..., None]
+    return played[:, :n_samples].unflatten(0, percents.shape) * inside
+
+
+@functools.cache
+def _all_filters(device: torch.device) -> Tensor:
+    """(len(SPEEDS), 100, 2 * _REACH)."""
+    return torch.stack([_filters(percent) for percent in SPEEDS]).to(device)
+
+
+def _filters(percent: int) -> Tensor:
+    """Weights of the input around each of 100 output samples: responses to single pulses."""
+    times = torch.arange(_CYCLE, 2 * _CYCLE)  # far enough from both ends
+    responses = resample(torch.eye(4 * _CYCLE), percent, 100)[:, times]
+    inputs = (times * percent // _CYCLE)[:, None] + torch.arange(-_REACH, _REACH)
+    return responses[inputs, torch.arange(_CYCLE)[:, None]]

@@ -1,0 +1,34 @@
+"""Speeds of a whole batch, against resampling one signal at a time."""
+
+import pytest
+import torch
+
+from convtasnet.data.speed import SPEEDS, change_speed
+from convtasnet.resampling import resample
+
+
+@pytest.mark.parametrize("n_samples", [1, 37, 1000, 1234])
+def test_every_speed_is_that_of_resampling(n_samples):
+    percents = torch.tensor(SPEEDS)
+    signals = torch.randn(len(SPEEDS), -(-n_samples * SPEEDS[-1] // 100))
+    lengths = torch.full((len(SPEEDS),), n_samples)
+    changed = change_speed(signals, percents, lengths, n_samples)
+    for signal, percent, one in zip(signals, SPEEDS, changed, strict=True):
+        expected = resample(signal, percent, 100)[:n_samples]
+        torch.testing.assert_close(one, expected, rtol=0, atol=1e-5)
+
+
+def test_signals_that_end_early():
+    count = 500
+    signals = torch.zeros(2, 2, 1050)
+    signals[..., :count] = torch.randn(2, 2, count)
+    percents = torch.tensor([[95, 100], [101, 105]])
+    lengths = -(-count * 100 // percents)
+    changed = change_speed(signals, percents, lengths, 1000)
+    for i in range(2):
+        for j in range(2):
+            length = int(lengths[i, j])
+            expected = resample(signals[i, j, :count], int(percents[i, j]), 100)
+            assert len(expected) == length
+            torch.testing.assert_close(changed[i, j, :length], expected, rtol=0, atol=1e-5)
+            assert changed[i, j, length:].eq(0).all()
