@@ -44,6 +44,7 @@ SETTINGS: dict[str, Kind] = {
     "data.batch_size": Whole(1),
     "data.eval_batch_size": Whole(1),
     "data.num_workers": Whole(0, or_none=True),
+    "data.resident": Choice(True, False, "auto"),
     "trainer.max_epochs": Whole(-1, or_none=True),
     "trainer.max_steps": Whole(-1),
     "trainer.gradient_clip_val": Number(0.0, or_none=True),

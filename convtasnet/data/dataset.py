@@ -12,11 +12,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import Dataset
 
-from convtasnet.audio import read_audio
 from convtasnet.data.checks import Headers, read_headers
+from convtasnet.data.draws import Key, below, uniforms
 from convtasnet.data.manifest import Manifest
 from convtasnet.data.packed import PackedStrings
-from convtasnet.resampling import resample
+from convtasnet.data.recordings import Recordings
+from convtasnet.data.resident import ResidentAudio
 
 logger = logging.getLogger(__name__)
 
@@ -24,26 +25,21 @@ Item = dict[str, Any]
 Batch = dict[str, Any]
 
 
-def random_state(seed: int, epoch: int, index: int) -> np.random.Generator:
-    """The randomness of one training item: a function of these three numbers and nothing else.
-
-    So a run repeats itself whatever the number of workers and processes, and epochs differ.
-
-    >>> bool(random_state(0, 1, 7).random() == random_state(0, 1, 7).random())
-    True
-    """
-    return np.random.default_rng((seed, epoch, index))
-
-
 class EpochDataset(Dataset[Item]):
     """A data set whose items depend on the epoch.
 
     It is indexed by ``(epoch, index)``, as the training sampler does, so that workers that live
     on know the epoch, or by ``index`` in the epoch last given to ``set_epoch``. Subclasses
-    implement ``__len__`` and ``item``.
+    implement ``__len__`` and ``item`` (or ``items``).
+
+    Those whose batches can be made from samples in a device's memory too (``resident.py``) name
+    the ``recordings`` that they read and the samples of their longest crop, ``window``, and
+    implement ``batch``.
     """
 
     epoch = 0
+    recordings: Recordings | None = None
+    window = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of items asked for by ``index`` alone."""
@@ -56,11 +52,26 @@ class EpochDataset(Dataset[Item]):
         """``{"mixture": (T,), "sources": (n_src, T), "id": str}``, float32."""
         raise NotImplementedError
 
-    def __getitem__(self, key: int | tuple[int, int]) -> Item:
+    def batch(self, keys: Sequence[Key], audio: ResidentAudio) -> Batch:
+        """What ``collate`` makes of the items (epoch, index), made on the device of ``audio``."""
+        raise NotImplementedError
+
+    def items(self, keys: Sequence[Key]) -> list[Item]:
+        """The items (epoch, index)."""
+        return [self.item(*key) for key in keys]
+
+    def __getitem__(self, key: int | Key) -> Item:
+        return self.items([self._checked(key)])[0]
+
+    def __getitems__(self, keys: Sequence[int | Key]) -> list[Item]:
+        """What a ``DataLoader`` asks for: the items of a batch."""
+        return self.items([self._checked(key) for key in keys])
+
+    def _checked(self, key: int | Key) -> Key:
         epoch, index = key if isinstance(key, tuple) else (self.epoch, key)
         if not 0 <= index < len(self):
             raise IndexError(f"item {index} of a data set of {len(self)}")
-        return self.item(epoch, index)
+        return epoch, index
 
 
 class MixtureDataset(EpochDataset):
@@ -84,6 +95,8 @@ class MixtureDataset(EpochDataset):
         FileNotFoundError, ValueError: files are missing or damaged, all of them named.
     """
 
+    recordings: Recordings
+
     def __init__(
         self,
         manifest: Manifest,
@@ -100,20 +113,28 @@ class MixtureDataset(EpochDataset):
             raise ValueError(f"seed is {seed}, expected 0 or more")
         self.sample_rate = sample_rate
         self.n_samples = None if segment is None else round(segment * sample_rate)
+        self.window = self.n_samples or 0
         self.seed = seed
         self.n_src = manifest.n_src
         self._ids = PackedStrings([row.id for row in manifest])
-        self._paths = PackedStrings([p for row in manifest for p in (row.mixture, *row.sources)])
         headers = read_headers(manifest) if headers is None else headers
-        self._file_lengths, self._rates = headers.n_samples, headers.sample_rates
-        self.lengths = -(-self._file_lengths * sample_rate // self._rates)
+        # Mixture and sources of row i are recordings i * (1 + n_src) and those after it.
+        self.recordings = Recordings(
+            [path for row in manifest for path in (row.mixture, *row.sources)],
+            headers.n_samples,
+            headers.sample_rates,
+            sample_rate,
+            group=1 + self.n_src,
+        )
+        self.lengths = self.recordings.lengths
         self._report(manifest.origin)
 
     def _report(self, origin: str) -> None:
         n = len(self)
-        other = int((self._rates != self.sample_rate).sum())
+        found = self.recordings.sample_rates
+        other = int((found != self.sample_rate).sum())
         if other:
-            rates = sorted({int(rate) for rate in self._rates} - {self.sample_rate})
+            rates = sorted({int(rate) for rate in found} - {self.sample_rate})
             logger.info(
                 "%s: %d of %d mixtures are resampled from %s to %d Hz",
                 *(origin, other, n, rates, self.sample_rate),
@@ -132,31 +153,37 @@ class MixtureDataset(EpochDataset):
 
     def mixture_path(self, index: int) -> str:
         """File of a mixture."""
-        return self._paths[index * (1 + self.n_src)]
+        return self.recordings.paths[index * (1 + self.n_src)]
 
     def item(self, epoch: int, index: int) -> Item:
         """A whole mixture, or the crop of this epoch."""
-        length, rate = int(self._file_lengths[index]), int(self._rates[index])
-        start, count, n_out = 0, length, int(self.lengths[index])
-        if self.n_samples is not None:
-            wanted = -(-self.n_samples * rate // self.sample_rate)
-            if length >= wanted:
-                start = int(random_state(self.seed, epoch, index).integers(length - wanted + 1))
-                count, n_out = wanted, self.n_samples
+        (start,), (count,) = (values.tolist() for values in self._crops([(epoch, index)]))
         first = index * (1 + self.n_src)
         wavs = torch.stack(
-            [
-                self._read(self._paths[first + k], rate, start, count, n_out)
-                for k in range(1 + self.n_src)
-            ]
+            [self.recordings.read(first + k, start, count) for k in range(1 + self.n_src)]
         )
         return {"mixture": wavs[0], "sources": wavs[1:], "id": self._ids[index]}
 
-    def _read(self, path: str, rate: int, start: int, count: int, n_out: int) -> Tensor:
-        wav, found = read_audio(path, start=start, n_samples=count)
-        if found != rate:
-            raise ValueError(f"{path}: was {rate} Hz at the start of the run, now is {found} Hz")
-        return resample(wav, rate, self.sample_rate, n_out)
+    def batch(self, keys: Sequence[Key], audio: ResidentAudio) -> Batch:
+        """The crops of the items, made on a device."""
+        starts, counts = self._crops(keys)
+        first = np.array([index for _, index in keys]) * (1 + self.n_src)
+        members = first[:, None] + np.arange(1 + self.n_src)
+        lengths = audio.to_device(counts)
+        crops = audio.crops(members, starts[:, None], lengths[:, None])
+        wavs = crops * audio.to_device(audio.scales[members].astype(np.float32))[..., None]
+        return {
+            "mixture": wavs[:, 0].contiguous(),
+            "sources": wavs[:, 1:].contiguous(),
+            "lengths": lengths,
+            "ids": [self._ids[index] for _, index in keys],
+        }
+
+    def _crops(self, keys: Sequence[Key]) -> tuple[np.ndarray, np.ndarray]:
+        """First sample and length of each item, at the items' rate: (n,) int64 each."""
+        lengths = self.lengths[[index for _, index in keys]]
+        counts = lengths if self.n_samples is None else np.minimum(lengths, self.n_samples)
+        return below(lengths - counts + 1, uniforms(self.seed, keys, 1)[:, 0]), counts
 
 
 def collate(items: Sequence[Item], n_samples: int | None = None) -> Batch:

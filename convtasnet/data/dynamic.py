@@ -6,17 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from convtasnet.audio import read_audio
 from convtasnet.data.corpus import Utterance
-from convtasnet.data.dataset import EpochDataset, Item, random_state
-from convtasnet.data.mixing import Mixture, active_level, draw_gains, mix
+from convtasnet.data.dataset import Batch, EpochDataset, Item
+from convtasnet.data.device_mixing import first_loud, frame_energies, gated_levels, mix_leveled
+from convtasnet.data.draws import Key, below, distinct, uniforms
+from convtasnet.data.mixing import Mixture, active_level, mix, paired_gains
 from convtasnet.data.packed import PackedStrings
+from convtasnet.data.recordings import Recordings
+from convtasnet.data.resident import ResidentAudio
+from convtasnet.data.speed import SPEEDS, change_speed
 from convtasnet.resampling import resample
 
-SPEEDS = range(95, 106)  # percent
 TRIES = 4
 QUIET_DB = 25.0  # a crop this far below its utterance's level is nearly silent
 QUIET_LEVEL = 1e-3  # and so is one below -60 dB of full scale
@@ -68,6 +73,25 @@ def excerpts(
     return parts, replace(facts.take(indices), n_samples=np.array(counts), starts=np.array(starts))
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What B training mixtures are made of, decided before a sample is read.
+
+    Args:
+        utterances: (B, n_src) int64, which ones.
+        percents: (B, n_src) int64, at which speeds.
+        counts: (B, n_src) int64, samples of a crop before its speed is changed.
+        starts: (B, n_src, TRIES) int64, first samples of the crops to choose from.
+        gains_db: (B, n_src) float64, relative gains.
+    """
+
+    utterances: np.ndarray
+    percents: np.ndarray
+    counts: np.ndarray
+    starts: np.ndarray
+    gains_db: np.ndarray
+
+
 class DynamicMixtures(EpochDataset):
     """Training mixtures of random speakers, utterances, crops and levels.
 
@@ -96,6 +120,8 @@ class DynamicMixtures(EpochDataset):
         ValueError: ``size`` below 1.
     """
 
+    recordings: Recordings
+
     def __init__(
         self,
         utterances: Sequence[Utterance],
@@ -114,52 +140,100 @@ class DynamicMixtures(EpochDataset):
         # Utterances firsts[k] to firsts[k + 1] are speaker k's.
         starts = [i for i, s in enumerate(speakers) if i == 0 or s != speakers[i - 1]]
         self._firsts = np.array([*starts, len(order)])
-        self._paths = PackedStrings([utterances[i].path for i in order])
-        self._facts = facts.take(order)
+        facts = facts.take(order)
+        self.recordings = Recordings(
+            [utterances[i].path for i in order], facts.n_samples, facts.sample_rates, sample_rate
+        )
+        self._floors = np.fmax(QUIET_LEVEL, facts.levels * 10 ** (-QUIET_DB / 20))
         self.n_src, self.sample_rate, self.speed, self.seed = n_src, sample_rate, speed, seed
         self.n_samples = round(segment * sample_rate)
+        self.window = int(self._needed(np.array(SPEEDS[-1] if speed else 100)))
         self._size = size
 
     def __len__(self) -> int:
         return self._size
 
-    def item(self, epoch: int, index: int) -> Item:
-        """A new mixture for each epoch and index."""
-        rng = random_state(self.seed, epoch, index)
-        speakers = rng.choice(len(self._firsts) - 1, self.n_src, replace=False)
-        crops = [
-            self._crop(int(rng.integers(self._firsts[k], self._firsts[k + 1])), rng)
-            for k in speakers
-        ]
-        longest = max(map(len, crops))
-        sources = [F.pad(crop, (0, longest - len(crop))) for crop in crops]
-        mixture, leveled = mix(sources, draw_gains(self.n_src, rng))
-        return {"mixture": mixture, "sources": leveled, "id": f"epoch{epoch}-{index}"}
+    def plan(self, keys: Sequence[Key]) -> Plan:
+        """Decide what the items (epoch, index) are made of."""
+        n_src = self.n_src
+        drawn = uniforms(self.seed, keys, n_src * (3 + TRIES) + n_src // 2)
+        who, which, pace, where, gain = np.split(
+            drawn, np.cumsum([n_src, n_src, n_src, n_src * TRIES]), axis=1
+        )
+        speakers = distinct(len(self._firsts) - 1, who)
+        firsts = self._firsts[speakers]
+        utterances = firsts + below(self._firsts[speakers + 1] - firsts, which)
+        percents = np.full_like(utterances, 100)
+        if self.speed:
+            percents = SPEEDS[0] + below(len(SPEEDS), pace)
+        lengths = self.recordings.lengths[utterances]
+        counts = np.minimum(lengths, self._needed(percents))
+        starts = below((lengths - counts + 1)[..., None], where.reshape(-1, n_src, TRIES))
+        return Plan(utterances, percents, counts, starts, paired_gains(gain, n_src))
 
-    def _crop(self, utterance: int, rng: np.random.Generator) -> Tensor:
-        """A crop that is not nearly silent, if a few draws find one."""
-        facts = self._facts
-        percent = int(rng.choice(SPEEDS)) if self.speed else 100
-        floor = np.fmax(QUIET_LEVEL, facts.levels[utterance] * 10 ** (-QUIET_DB / 20))
-        length, rate = int(facts.n_samples[utterance]), int(facts.sample_rates[utterance])
-        # Samples at the file's rate that become one segment, and a margin for the rounding.
-        wanted = -(-self.n_samples * rate * percent // (self.sample_rate * 100)) + 1
-        best, loudest = None, -1.0
-        for _ in range(TRIES):
-            start = int(rng.integers(max(0, length - wanted) + 1))
-            crop = self._read(utterance, start, min(wanted, length), percent)
+    def items(self, keys: Sequence[Key]) -> list[Item]:
+        """New mixtures for each epoch and index."""
+        plan = self.plan(keys)
+        return [self._item(plan, row) | {"id": _id_of(*key)} for row, key in enumerate(keys)]
+
+    def batch(self, keys: Sequence[Key], audio: ResidentAudio) -> Batch:
+        """The same items, made on a device."""
+        plan = self.plan(keys)
+        played = self._played(plan)
+        ends = played.max(1, keepdims=True)
+        floors = self._floors[plan.utterances] / audio.scales[plan.utterances]
+        wholes = np.stack(np.broadcast_arrays(plan.counts, ends, played, plan.percents))
+        sizes = audio.to_device(wholes)
+        counts, lengths, played_lengths, percents = sizes.unbind()
+        loud, gains = audio.to_device(np.stack([floors, 10 ** (plan.gains_db / 20)])).unbind()
+        crops = audio.crops(plan.utterances[..., None], plan.starts, counts[..., None])
+        # The level of a crop decides whether it is loud, that of the padded source is its gain's.
+        alone, padded = gated_levels(frame_energies(crops), sizes[:2, ..., None]).unbind()
+        chosen = first_loud(alone, loud)[..., None]
+        sources = crops.take_along_dim(chosen[..., None], 2).squeeze(2).float()
+        levels = padded.take_along_dim(chosen, 2).squeeze(2)
+        if self.speed:
+            sources = change_speed(sources, percents, played_lengths, self.n_samples)
+            levels = gated_levels(frame_energies(sources), lengths)
+        mixture, sources = mix_leveled(sources, levels, gains)
+        return {
+            "mixture": mixture,
+            "sources": sources,
+            "lengths": lengths[:, 0].contiguous(),
+            "ids": [_id_of(*key) for key in keys],
+        }
+
+    def _item(self, plan: Plan, row: int) -> Item:
+        crops, levels = zip(*(self._crop(plan, row, k) for k in range(self.n_src)), strict=True)
+        longest = max(map(len, crops))
+        known = not self.speed and longest == min(map(len, crops))
+        sources = [F.pad(crop, (0, longest - len(crop))) for crop in crops]
+        gains_db = plan.gains_db[row].tolist()
+        mixture, leveled = mix(sources, gains_db, levels=levels if known else None)
+        return {"mixture": mixture, "sources": leveled}
+
+    def _crop(self, plan: Plan, row: int, source: int) -> tuple[Tensor, float]:
+        """The first crop that is not nearly silent, or the loudest; its level at normal speed."""
+        utterance, count = int(plan.utterances[row, source]), int(plan.counts[row, source])
+        best, loudest = torch.zeros(0), -1.0
+        for start in dict.fromkeys(plan.starts[row, source].tolist()):
+            crop = self.recordings.read(utterance, start, count)
             level = active_level(crop)
             if level > loudest:
                 best, loudest = crop, level
-            if level >= floor or length <= wanted:
+            if level >= self._floors[utterance]:
                 break
-        assert best is not None
-        return best
+        # A step of its own: the ratio of rates and that of speeds together need a huge filter.
+        played = resample(best, int(plan.percents[row, source]), 100)
+        return played[: self.n_samples], loudest
 
-    def _read(self, utterance: int, start: int, count: int, percent: int) -> Tensor:
-        wav, _ = read_audio(self._paths[utterance], self.sample_rate, start, count)
-        # Two steps: the ratio of rates and that of speeds together would need a huge filter.
-        return resample(wav, percent, 100)[: self.n_samples]
+    def _needed(self, percents: np.ndarray) -> np.ndarray:
+        """Samples that become one segment at these speeds."""
+        return -(-self.n_samples * percents // 100)
+
+    def _played(self, plan: Plan) -> np.ndarray:
+        """Samples of each source of a plan after its speed was changed, (B, n_src)."""
+        return np.minimum(-(-plan.counts * 100 // plan.percents), self.n_samples)
 
 
 class FixedMixtures(EpochDataset):
@@ -208,6 +282,10 @@ class FixedMixtures(EpochDataset):
         start, count = int(self._facts.starts[utterance]), int(self._facts.n_samples[utterance])
         wav, _ = read_audio(self._paths[utterance], self.sample_rate, start, count)
         return wav[:n_samples]
+
+
+def _id_of(epoch: int, index: int) -> str:
+    return f"epoch{epoch}-{index}"
 
 
 def _name(index: int, mixture: Mixture) -> str:

@@ -53,7 +53,7 @@ def active_level(wav: Tensor) -> float:
         >>> round(active_level(tone), 3), round(active_level(paused), 3)
         (0.707, 0.707)
     """
-    return gated_level(frame_powers(wav.detach().reshape(-1).cpu().double().numpy()))
+    return gated_level(frame_powers(wav.detach().reshape(-1).cpu().numpy()))
 
 
 def frame_powers(samples: np.ndarray) -> np.ndarray:
@@ -78,7 +78,10 @@ def gated_level(powers: np.ndarray) -> float:
 
 
 def mix(
-    sources: Sequence[Tensor], gains_db: Sequence[float], peak: float = PEAK
+    sources: Sequence[Tensor],
+    gains_db: Sequence[float],
+    peak: float = PEAK,
+    levels: Sequence[float] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Level the sources to a common active level, apply the gains, and add them.
 
@@ -90,6 +93,7 @@ def mix(
         sources: n_src signals (T,) of one length.
         gains_db: relative gain of each source in dB.
         peak: largest absolute sample of the result.
+        levels: active levels of the sources, if they are known.
 
     Returns:
         ``(mixture (T,), sources (n_src, T))``.
@@ -110,21 +114,17 @@ def mix(
     lengths = [source.shape[-1] for source in sources]
     if len(set(lengths)) > 1:
         raise ValueError(f"sources of lengths {lengths}: cut or pad them to one length first")
-    scaled = torch.stack(
-        [_leveled(s) * 10 ** (gain / 20) for s, gain in zip(sources, gains_db, strict=True)]
-    )
+    if levels is None:
+        levels = [active_level(source) for source in sources]
+    gains = [10 ** (g / 20) / (level or 1.0) for g, level in zip(gains_db, levels, strict=True)]
+    scaled = torch.stack(list(sources)) * torch.tensor(gains, dtype=sources[0].dtype)[:, None]
     mixture = scaled.sum(0)
     largest = max(scaled.abs().amax().item(), mixture.abs().amax().item()) if lengths[0] else 0.0
     factor = peak / largest if largest > 0 else 1.0
     return mixture * factor, scaled * factor
 
 
-def _leveled(source: Tensor) -> Tensor:
-    level = active_level(source)
-    return source / level if level > 0 else source
-
-
-def draw_gains(n_src: int, rng: random.Random | np.random.Generator) -> tuple[float, ...]:
+def draw_gains(n_src: int, rng: random.Random) -> tuple[float, ...]:
     """Relative gains in dB after WSJ0-mix, generalized to any number of speakers.
 
     Speakers are taken in pairs of opposite gains ``+g, -g`` with g uniform in [0, 2.5] dB, drawn
@@ -136,11 +136,20 @@ def draw_gains(n_src: int, rng: random.Random | np.random.Generator) -> tuple[fl
         >>> a == -b, 0 <= a <= 2.5, c
         (True, True, 0.0)
     """
-    gains: list[float] = []
-    for _ in range(n_src // 2):
-        gain = MAX_GAIN_DB * rng.random()
-        gains += [gain, -gain]
-    return tuple(gains + [0.0] * (n_src % 2))
+    drawn = np.array([rng.random() for _ in range(n_src // 2)])
+    return tuple(paired_gains(drawn, n_src).tolist())
+
+
+def paired_gains(drawn: np.ndarray, n_src: int) -> np.ndarray:
+    """The gains of ``draw_gains`` from numbers drawn in [0, 1): (..., n_src // 2) -> (..., n_src).
+
+    >>> paired_gains(np.array([0.5]), 3).tolist()
+    [1.25, -1.25, 0.0]
+    """
+    gains = np.zeros((*drawn.shape[:-1], n_src))
+    gains[..., : n_src - n_src % 2] = (MAX_GAIN_DB * drawn).repeat(2, -1)
+    gains[..., 1 : n_src - n_src % 2 : 2] *= -1
+    return gains
 
 
 def count_combinations(sizes: Sequence[int], n_src: int) -> int:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import logging
 import math
 import os
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +17,12 @@ from torch.utils.data import DataLoader
 from convtasnet.audio import PathLike
 from convtasnet.cores import available_cores
 from convtasnet.data.checks import Headers, find_problems, raise_problems, read_headers
-from convtasnet.data.dataset import Batch, EpochDataset, Item, MixtureDataset, collate
+from convtasnet.data.dataset import EpochDataset, MixtureDataset, collate
 from convtasnet.data.manifest import Manifest
-from convtasnet.data.sampler import EvalSampler, TrainSampler
+from convtasnet.data.resident import ResidentAudio, ResidentLoader, make_resident
+from convtasnet.data.sampler import EvalSampler, TrainSampler, resume_position
+from convtasnet.data.waiting import WatchedLoader
 from convtasnet.data.wsj0_mix import wsj0_mix_manifest
-
-logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "valid", "test")
 _CHECKS = ("samples", "headers")
@@ -52,6 +50,8 @@ class MixtureData(lightning.LightningDataModule):
         eval_batch_size: of validation and testing, in one process; items of like length meet.
         check: ``"samples"`` looks at all headers and once at the samples of float wav and FLAC
             files, ``"headers"`` at headers only.
+        resident: whether the training speech lies in the memory of the Trainer's device, where
+            the batches are made (``convtasnet.data.resident``): True, False or ``"auto"``.
 
     Batches: see ``convtasnet.data.dataset.collate``; training batches are padded to the segment.
 
@@ -70,6 +70,7 @@ class MixtureData(lightning.LightningDataModule):
         seed: int = 0,
         eval_batch_size: int = 4,
         check: str = "samples",
+        resident: bool | str = "auto",
     ):
         super().__init__()
         least = {"sample_rate": sample_rate, "n_src": n_src, "batch_size": batch_size}
@@ -83,13 +84,16 @@ class MixtureData(lightning.LightningDataModule):
                 raise ValueError(f"{name} is {value}, expected 0 or more")
         if check not in _CHECKS:
             raise ValueError(f"check is '{check}', expected one of {_CHECKS}")
+        if resident not in (True, False, "auto"):
+            raise ValueError(f"resident is '{resident}', expected True, False or 'auto'")
         self.root = Path(os.path.abspath(os.path.expanduser(root)))
         self.sample_rate, self.n_src, self.segment = sample_rate, n_src, segment
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
         self.num_workers = default_workers() if num_workers is None else num_workers
-        self.seed, self.check_level = seed, check
+        self.seed, self.check_level, self.resident = seed, check, resident
         self._datasets: dict[str, EpochDataset] = {}
         self._headers: dict[str, tuple[Manifest, Headers]] = {}
+        self._audio: dict[torch.device, ResidentAudio | None] = {}
 
     def manifest(self, split: str) -> Manifest:
         """The mixtures of "train", "valid" or "test"; called by ``check`` and ``make_dataset``."""
@@ -141,11 +145,11 @@ class MixtureData(lightning.LightningDataModule):
         for split in self._splits():
             self.dataset(split)
 
-    def train_dataloader(self) -> DataLoader:
+    def train_dataloader(self) -> WatchedLoader | ResidentLoader:
         """Shuffled crops; incomplete last batches are left out.
 
         Raises:
-            ValueError: not one batch can be filled.
+            ValueError: not one batch can be filled, or ``resident=True`` can't be done.
         """
         dataset = self.dataset("train")
         world, rank = self._processes()
@@ -155,10 +159,33 @@ class MixtureData(lightning.LightningDataModule):
                 f"has {len(dataset)} items: not one batch can be filled"
             )
         n_batches = len(dataset) // world // self.batch_size
-        resume = self._resume_position(n_batches)
+        resume = resume_position(self.trainer, n_batches)
         sampler = TrainSampler(dataset, self.batch_size, self.seed, world, rank, resume)
+        audio = self._resident_audio(dataset, rank)
+        if audio is not None:
+            return ResidentLoader(dataset, audio, sampler, self.batch_size)
         pad = functools.partial(collate, n_samples=round(self.segment * self.sample_rate))
-        return self._loader(dataset, sampler, self.batch_size, pad, drop_last=True)
+        return WatchedLoader(
+            dataset,
+            self.batch_size,
+            sampler=sampler,
+            collate_fn=pad,
+            drop_last=True,
+            **self._workers(),
+        )
+
+    def _resident_audio(self, dataset: EpochDataset, rank: int) -> ResidentAudio | None:
+        """The training speech in the device's memory, if it is to be there."""
+        device = torch.device("cpu")
+        if self.trainer is not None:
+            if getattr(self.trainer, "overfit_batches", 0):  # it gives a DataLoader another sampler
+                return None
+            device = self.trainer.strategy.root_device
+        if device not in self._audio:
+            self._audio[device] = make_resident(
+                dataset, device, self.resident, self.num_workers, show=rank == 0
+            )
+        return self._audio[device]
 
     def val_dataloader(self) -> DataLoader:
         """Whole items of the validation set, each once."""
@@ -172,27 +199,17 @@ class MixtureData(lightning.LightningDataModule):
         dataset = self.dataset(split)
         lengths = getattr(dataset, "lengths", None)
         sampler = EvalSampler(dataset, lengths, self.eval_batch_size, *self._processes())
-        return self._loader(dataset, sampler, sampler.batch_size, collate, drop_last=False)
-
-    def _loader(
-        self,
-        dataset: EpochDataset,
-        sampler: TrainSampler | EvalSampler,
-        batch_size: int,
-        collate_fn: Callable[[list[Item]], Batch],
-        drop_last: bool,
-    ) -> DataLoader:
-        # Workers run with one torch thread each: DataLoader's own rule.
         return DataLoader(
-            dataset,
-            batch_size,
-            sampler=sampler,
-            num_workers=self.num_workers,
-            collate_fn=collate_fn,
-            pin_memory=torch.cuda.is_available(),
-            drop_last=drop_last,
-            persistent_workers=self.num_workers > 0,
+            dataset, sampler.batch_size, sampler=sampler, collate_fn=collate, **self._workers()
         )
+
+    def _workers(self) -> dict[str, Any]:
+        # Workers run with one torch thread each: DataLoader's own rule.
+        return {
+            "num_workers": self.num_workers,
+            "pin_memory": torch.cuda.is_available(),
+            "persistent_workers": self.num_workers > 0,
+        }
 
     def _splits(self) -> tuple[str, ...]:
         state = None if self.trainer is None else self.trainer.state.fn
@@ -206,33 +223,6 @@ class MixtureData(lightning.LightningDataModule):
         return (
             (1, 0) if self.trainer is None else (self.trainer.world_size, self.trainer.global_rank)
         )
-
-    def _resume_position(self, n_batches: int) -> tuple[int, int]:
-        """Epoch and batch where training goes on, from the batches done in all."""
-        if self.trainer is None:
-            return 0, 0
-        limit = self.trainer.limit_train_batches
-        if limit is not None:
-            n_batches = min(n_batches, limit if isinstance(limit, int) else int(limit * n_batches))
-        loop = self.trainer.fit_loop
-        done = loop.epoch_loop.batch_progress.state_dict()["total"]["processed"]
-        epoch, batch = divmod(done, max(n_batches, 1))
-        # A checkpoint of an epoch's end counts that epoch as done or not, by where it was saved.
-        counted = loop.epoch_progress.state_dict()["current"]["processed"]
-        if epoch not in (counted, counted + 1):
-            logger.warning(
-                "an epoch has %d batches now, the run that is resumed had another number: "
-                "training goes on at the start of an epoch",
-                n_batches,
-            )
-            return 0, 0
-        if batch:
-            logger.info(
-                "training goes on in epoch %d after batch %d of %d", epoch, batch, n_batches
-            )
-            # Lightning can't know that the sampler finds its place by itself.
-            warnings.filterwarnings("ignore", "You're resuming from a checkpoint that ended before")
-        return epoch, batch
 
 
 class Wsj0MixData(MixtureData):

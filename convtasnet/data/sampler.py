@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset, DistributedSampler
+
+logger = logging.getLogger(__name__)
 
 
 class TrainSampler(DistributedSampler):
@@ -103,3 +108,37 @@ class EvalSampler(DistributedSampler):
 
     def __len__(self) -> int:
         return len(self._mine)
+
+
+def resume_position(trainer: Any, n_batches: int) -> tuple[int, int]:
+    """Epoch and batch where a training goes on, from the batches that it has done in all.
+
+    Args:
+        trainer: Lightning's, of the training; with None it begins.
+        n_batches: batches of one process in a whole epoch.
+
+    >>> resume_position(None, 10)
+    (0, 0)
+    """
+    if trainer is None:
+        return 0, 0
+    limit = trainer.limit_train_batches
+    if limit is not None:
+        n_batches = min(n_batches, limit if isinstance(limit, int) else int(limit * n_batches))
+    loop = trainer.fit_loop
+    done = loop.epoch_loop.batch_progress.state_dict()["total"]["processed"]
+    epoch, batch = divmod(done, max(n_batches, 1))
+    # A checkpoint of an epoch's end counts that epoch as done or not, by where it was saved.
+    counted = loop.epoch_progress.state_dict()["current"]["processed"]
+    if epoch not in (counted, counted + 1):
+        logger.warning(
+            "an epoch has %d batches now, the run that is resumed had another number: "
+            "training goes on at the start of an epoch",
+            n_batches,
+        )
+        return 0, 0
+    if batch:
+        logger.info("training goes on in epoch %d after batch %d of %d", epoch, batch, n_batches)
+        # Lightning can't know that the sampler finds its place by itself.
+        warnings.filterwarnings("ignore", "You're resuming from a checkpoint that ended before")
+    return epoch, batch

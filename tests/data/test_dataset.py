@@ -8,7 +8,7 @@ import soundfile
 import torch
 
 from convtasnet.audio import read_audio, write_audio
-from convtasnet.data.dataset import MixtureDataset, collate, random_state
+from convtasnet.data.dataset import MixtureDataset, collate
 from convtasnet.data.manifest import Manifest, Row
 from convtasnet.data.packed import PackedStrings
 from convtasnet.resampling import resample
@@ -163,11 +163,6 @@ def test_collate_refuses_items_beyond_the_length():
     item = {"mixture": torch.zeros(5), "sources": torch.zeros(2, 5), "id": "a"}
     with pytest.raises(ValueError, match="5 samples"):
         collate([item], 4)
-
-
-def test_random_states_differ():
-    draws = {random_state(s, e, i).random() for s in range(3) for e in range(3) for i in range(3)}
-    assert len(draws) == 27
 
 
 def test_a_data_set_is_a_few_arrays(tmp_path):

@@ -1,0 +1,252 @@
+"""Training speech that stays in a device's memory, and batches made of it there.
+
+Batches are those of the other loader: the same items, decided by the same numbers on the host
+(tens of microseconds a batch), with the same samples up to rounding. Only the work is done by the
+device: cutting, leveling and mixing, a whole batch at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from rich.progress import track
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from convtasnet.data.draws import Key
+from convtasnet.data.recordings import Recordings, sixteen_bits
+from convtasnet.data.sampler import TrainSampler
+from convtasnet.data.waiting import WaitClock
+
+logger = logging.getLogger(__name__)
+
+# Of a GPU's free memory: at most so much by default, which leaves the training what it needs, …
+AUTO_SHARE = 0.25
+SHARE = 0.8  # … and so much for those who ask for it.
+PIECE = 1 << 20  # samples that a process reads at a time, or one longer file
+
+
+class ResidentAudio:
+    """Recordings as 16-bit samples on one device.
+
+    Samples of 16-bit files of the right rate are kept exactly, others are rounded to 2^-15 of
+    their file's peak. A file of another rate is resampled as a whole.
+
+    Args:
+        recordings: the files.
+        window: samples of the longest crop.
+        device: whose memory holds them.
+        num_workers: processes that read the files.
+        show: whether to show the progress.
+
+    Attributes:
+        scales: (n,) float64 on the host: what a file's integers are to be multiplied by.
+
+    Raises:
+        FileNotFoundError, ValueError: files are missing or damaged.
+
+    >>> import tempfile
+    >>> from convtasnet.audio import write_audio
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_audio(f"{folder}/a.wav", torch.arange(80) / 2**15, 8000)
+    ...     files = Recordings([f"{folder}/a.wav"], np.array([80]), np.array([8000]), 8000)
+    ...     audio = ResidentAudio(files, window=4, device=torch.device("cpu"))
+    >>> audio.crops(np.array([0, 0]), np.array([5, 76]), torch.tensor([4, 2])).tolist()
+    [[5, 6, 7, 8], [76, 77, 0, 0]]
+    """
+
+    def __init__(
+        self,
+        recordings: Recordings,
+        window: int,
+        device: torch.device,
+        num_workers: int = 0,
+        show: bool = False,
+    ):
+        self.device, self.window = device, window
+        lengths = recordings.file_lengths
+        self._offsets = np.cumsum(lengths) - lengths
+        total = int(lengths.sum())
+        self._samples = torch.zeros(total + window, dtype=torch.int16, device=device)
+        # Arrays come through pipes: tensors would need shared memory, which may be small.
+        loader = DataLoader(
+            _Pieces(recordings),
+            batch_size=None,
+            num_workers=num_workers,
+            collate_fn=_unchanged,
+            generator=torch.Generator(),  # leaves the global one alone
+        )
+        scales, end = [], 0
+        title = f"Loading speech to {device}"
+        for piece in track(loader, title, transient=True, disable=not show):
+            if isinstance(piece, Exception):
+                raise piece
+            samples, own = piece
+            self._samples[end : end + len(samples)] = torch.from_numpy(samples)
+            scales.append(own)
+            end += len(samples)
+        self.scales = np.concatenate(scales)
+        # Row i holds the samples from i on; nothing is copied.
+        self._windows = self._samples.unfold(0, window, 1)
+
+    def crops(self, members: np.ndarray, starts: np.ndarray, counts: Tensor) -> Tensor:
+        """Stretches of recordings, with zeros after their end.
+
+        Args:
+            members: (...) which recordings.
+            starts: (...) first samples.
+            counts: (...) int64 samples wanted, on the device, at most the window.
+
+        Returns:
+            (..., window) int16, on the device.
+        """
+        crops = self._windows[self.to_device(self._offsets[members] + starts)]
+        inside = torch.arange(self.window, device=self.device) < counts[..., None]
+        return crops * inside
+
+    def to_device(self, array: np.ndarray) -> Tensor:
+        """A copy that nothing waits for."""
+        tensor = torch.from_numpy(array)
+        if self.device.type == "cuda":
+            tensor = tensor.pin_memory()
+        return tensor.to(self.device, non_blocking=True)
+
+
+class _Pieces(Dataset[Any]):
+    """Runs of recordings: the samples of each in one row, and the scales of its files.
+
+    What is wrong with a file is a piece, too: raised in a process, it would bring that one's
+    traceback along.
+    """
+
+    def __init__(self, recordings: Recordings):
+        self._recordings = recordings
+        piece = np.cumsum(recordings.file_lengths) // PIECE
+        ends = np.flatnonzero(np.diff(piece, append=-1)) + 1
+        self._bounds = np.array([0, *ends])
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray] | Exception:
+        members = range(self._bounds[index], self._bounds[index + 1])
+        try:
+            pairs = [sixteen_bits(self._recordings.read(i)) for i in members]
+        except (ValueError, OSError) as error:
+            return error
+        wavs, scales = zip(*pairs, strict=True)
+        return torch.cat(wavs).numpy(), np.array(scales)
+
+
+def _unchanged(piece: Any) -> Any:
+    return piece
+
+
+class Maker(Protocol):
+    """A data set that makes batches from resident audio; ``dataset.EpochDataset`` says more."""
+
+    recordings: Recordings | None
+    window: int
+
+    def batch(self, keys: Sequence[Key], audio: ResidentAudio) -> dict[str, Any]:
+        """The items (epoch, index), on the device of ``audio``."""
+
+
+class ResidentLoader:
+    """Training batches made on the device that holds the speech.
+
+    Args:
+        maker: makes them.
+        audio: of what.
+        sampler: the items of this process, in their order.
+        batch_size: items in a batch; an incomplete last batch is left out.
+
+    Attributes:
+        clock: how long batches were waited for.
+    """
+
+    def __init__(self, maker: Maker, audio: ResidentAudio, sampler: TrainSampler, batch_size: int):
+        self.maker, self.audio = maker, audio
+        self.sampler, self.batch_size = sampler, batch_size  # Lightning tells it the epoch
+        self.clock = WaitClock()
+
+    def __len__(self) -> int:
+        return len(self.sampler) // self.batch_size
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.clock.watch(self._batches())
+
+    def _batches(self) -> Iterator[dict[str, Any]]:
+        keys = iter(self.sampler)
+        while len(some := list(itertools.islice(keys, self.batch_size))) == self.batch_size:
+            yield self.maker.batch(some, self.audio)
+
+
+def make_resident(
+    maker: Maker,
+    device: torch.device,
+    choice: bool | str,
+    num_workers: int = 0,
+    show: bool = False,
+) -> ResidentAudio | None:
+    """Bring the training speech into a device's memory, or say why not.
+
+    Args:
+        maker: the data set.
+        device: where to.
+        choice: True, False, or "auto": on a GPU, if a quarter of its free memory is enough.
+        num_workers: processes that read the files.
+        show: whether to show the progress, for one of several processes.
+
+    Returns:
+        The audio; None if batches are to be read from files.
+
+    Raises:
+        ValueError: ``choice`` is True, and the data set can't or more than four fifths of the
+            GPU's free memory would be needed.
+    """
+    if choice is False or (choice == "auto" and device.type != "cuda"):
+        return None
+    obstacle = _obstacle(maker, device, AUTO_SHARE if choice == "auto" else SHARE)
+    if obstacle:
+        if choice != "auto":
+            raise ValueError(f"data.resident=true: {obstacle}")
+        logger.info("training reads its speech from files: %s", obstacle)
+        return None
+    assert maker.recordings is not None
+    audio = ResidentAudio(maker.recordings, maker.window, device, num_workers, show)
+    logger.info(
+        "training speech of %.2f hours is in the memory of %s, %s",
+        _size(maker.recordings) / 2 / maker.recordings.sample_rate / 3600,
+        *(device, _gigabytes(_size(maker.recordings))),
+    )
+    return audio
+
+
+def _obstacle(maker: Maker, device: torch.device, share: float) -> str | None:
+    """Why the speech can't be resident."""
+    if maker.recordings is None:
+        return f"{type(maker).__name__} makes batches from files only"
+    if device.type not in ("cpu", "cuda"):
+        return f"batches can't be made on {device}"
+    if device.type == "cuda":
+        needed, free = _size(maker.recordings), torch.cuda.mem_get_info(device)[0]
+        if needed > share * free:
+            return (
+                f"it would take {_gigabytes(needed)}, more than {share:.0%} of the "
+                f"{_gigabytes(free)} that are free on {device}"
+            )
+    return None
+
+
+def _size(recordings: Recordings) -> int:
+    return 2 * int(recordings.file_lengths.sum())
+
+
+def _gigabytes(n_bytes: float) -> str:
+    return f"{n_bytes / 1e9:.2f} GB"
