@@ -39,7 +39,7 @@ def epoch(callback, index, validated=True, lr=0.1):
     callback.on_train_epoch_end(trainer, None)
 
 
-HEADER = "epoch,step,lr,train_loss,valid_loss,valid_si_sdr,valid_si_sdri"
+HEADER = "epoch,step,lr,train_loss,valid_loss,valid_si_sdr,valid_si_sdri,data_wait"
 
 
 def test_metrics_file_has_a_row_an_epoch(tmp_path):
@@ -48,7 +48,7 @@ def test_metrics_file_has_a_row_an_epoch(tmp_path):
     epoch(callback, 0)
     epoch(callback, 1, validated=False, lr=0.05)
     lines = (tmp_path / "run" / "metrics.csv").read_text().splitlines()
-    assert lines == [HEADER, "0,10,0.1,1.5,2.5,,", "1,20,0.05,1.5,,,"]
+    assert lines == [HEADER, "0,10,0.1,1.5,2.5,,,", "1,20,0.05,1.5,,,,"]
 
 
 def test_metrics_file_keeps_the_epochs_before_a_resume(tmp_path):

@@ -9,7 +9,7 @@ import shutil
 import pytest
 import torch
 from tiny_corpus import write_corpus
-from training import read_rows, script, tiny
+from training import read_rows, read_scores, script, tiny
 
 from convtasnet import ConvTasNet
 from convtasnet.checkpoint import read_checkpoint
@@ -62,10 +62,10 @@ def test_three_epochs_and_three_more_are_six(corpus, tmp_path, scheduler, folder
     script.train(tiny(corpus, first, *scheduler, "trainer.max_epochs=3"))
     resume = f"ckpt_path='{first / 'checkpoints' / 'last.ckpt'}'"
     script.train(tiny(corpus, second, *scheduler, "trainer.max_epochs=6", resume))
-    rows = read_rows(whole)
+    rows = read_scores(whole)
     assert [row["epoch"] for row in rows] == list("012345")
     assert len({row["lr"] for row in rows}) >= 5
-    assert read_rows(second) == rows
+    assert read_scores(second) == rows
     for name in ("best", "last"):
         expected, got = raw(whole, name), raw(second, name)
         assert (got["epoch"], got["global_step"]) == (expected["epoch"], expected["global_step"])
@@ -157,7 +157,13 @@ def test_the_scheduler_follows_the_monitor(corpus, tmp_path):
 def test_deterministic_runs_are_equal(corpus, tmp_path):
     for name in ("one", "two"):
         script.train(tiny(corpus, tmp_path / name, "trainer.deterministic=true"))
-    assert read_rows(tmp_path / "one") == read_rows(tmp_path / "two")
+    assert read_scores(tmp_path / "one") == read_scores(tmp_path / "two")
+
+
+def test_a_run_on_resident_speech_is_that_on_files(corpus, tmp_path):
+    for choice in ("true", "false"):
+        script.train(tiny(corpus, tmp_path / choice, f"data.resident={choice}"))
+    assert read_scores(tmp_path / "true") == read_scores(tmp_path / "false")
 
 
 @pytest.fixture(scope="module")

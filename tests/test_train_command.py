@@ -16,7 +16,8 @@ from training import SCRIPT, TINY, read_rows, script
 
 from convtasnet import ConvTasNet
 
-COLUMNS = ["epoch", "step", "lr", "train_loss", "valid_loss", "valid_si_sdr", "valid_si_sdri"]
+SCORES = ["train_loss", "valid_loss", "valid_si_sdr", "valid_si_sdri"]
+COLUMNS = ["epoch", "step", "lr", *SCORES, "data_wait"]
 TWO_PROCESSES = ("trainer.devices=2", "trainer.strategy=ddp", "data.batch_size=1")
 
 

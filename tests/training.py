@@ -54,3 +54,8 @@ def read_rows(run_dir: Path) -> list[dict[str, str]]:
     """Rows of the run's metrics.csv."""
     with open(run_dir / "metrics.csv", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def read_scores(run_dir: Path) -> list[dict[str, str]]:
+    """The rows, without what two equal runs differ in: the time they waited for data."""
+    return [{k: v for k, v in row.items() if k != "data_wait"} for row in read_rows(run_dir)]

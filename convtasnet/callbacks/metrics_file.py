@@ -9,7 +9,8 @@ from typing import Any
 import lightning as L
 from torch.optim import Optimizer
 
-COLUMNS = ("epoch", "step", "lr", "train_loss", "valid_loss", "valid_si_sdr", "valid_si_sdri")
+SCORES = ("train_loss", "valid_loss", "valid_si_sdr", "valid_si_sdri")
+COLUMNS = ("epoch", "step", "lr", *SCORES, "data_wait")
 
 
 class MetricsFile(L.Callback):
