@@ -1,150 +1,296 @@
-"""The cumulative norm in Triton: frame sums, a scan over time, and the maps that apply it.
+"""The cumulative norm in Triton: one launch, one read of x from device memory, one write of y.
 
-A program of the first and third kernels takes one tile (all channels of ``BLOCK_T`` frames of one
-item) and walks over the channels. Between them one program an item scans the (B, T) sums in
-float64. Nothing waits for another program, every sum has one order, every offset is 64 bits wide.
+A program takes one tile: all channels of ``BLOCK_T`` frames of one item. It sums over the channels,
+publishes the tile's sums and waits for those of the tiles before it (``lookback.py``), finds the
+statistics of its frames and writes them and y. A float32 tile stays in registers meanwhile. A tile
+of 16 bits, which would cost as many registers and twice the programs, or of very many channels, is
+read in chunks through shared memory and once more afterwards, from the L2.
+
 ``kernels/README.md`` derives the formulas. Import this module only where Triton is wanted.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-
-@triton.jit
-def _tile(pid, T, C: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_T: tl.constexpr):
-    """Item, its first element, the tile's frames (BLOCK_T,) and offsets (BLOCK_C, BLOCK_T)."""
-    tiles = tl.cdiv(T, BLOCK_T)
-    item = (pid // tiles).to(tl.int64)
-    t = (pid % tiles) * BLOCK_T + tl.arange(0, BLOCK_T)
-    offsets = tl.arange(0, BLOCK_C).to(tl.int64)[:, None] * T + t[None, :]
-    return item, item * C * T, t, offsets
+from convtasnet_kernels.lookback import GROUP, pair_words, sums_before, take_ticket, workspace
 
 
 @triton.jit
-def _activate(u, prelu_ptr):
+def activate(u, prelu_ptr):
+    """float32 of u, through the PReLU if there is one."""
+    u = u.to(tl.float32)
     if prelu_ptr is not None:
         u = tl.where(u > 0, u, u * tl.load(prelu_ptr).to(tl.float32))
     return u
 
 
-@triton.jit(do_not_specialize=["B"])
-def _frame_stats_kernel(
-    x_ptr,  # (B, C, T) input
-    prelu_ptr,  # (1,) slope or None
-    stats_ptr,  # out: (2, B, T) float32, mean - K and variance of each frame by itself
-    B,
+@triton.jit
+def tile_offsets(T, BLOCK_C: tl.constexpr, BLOCK_T: tl.constexpr, WIDE: tl.constexpr):
+    """Offsets (BLOCK_C, BLOCK_T) of a chunk's elements from its first; 64 bits if WIDE."""
+    c = tl.arange(0, BLOCK_C)[:, None]
+    if WIDE:
+        c = c.to(tl.int64)
+    return c * T + tl.arange(0, BLOCK_T)[None, :]
+
+
+@triton.jit
+def chunk_mask(valid, c, C: tl.constexpr, BLOCK_C: tl.constexpr):
+    """Which elements of the chunk from channel c exist: valid (BLOCK_T,) frames of C channels."""
+    lane = tl.arange(0, BLOCK_C)[:, None]
+    if C % BLOCK_C == 0:
+        return valid[None, :] & (lane >= 0)
+    else:
+        return valid[None, :] & (c + lane < C)
+
+
+@triton.jit
+def load_channels(ptr, c, C: tl.constexpr, BLOCK_C: tl.constexpr):
+    """float32 (BLOCK_C, 1) of a parameter (C,) from channel c."""
+    lane = c + tl.arange(0, BLOCK_C)
+    return tl.load(ptr + lane, mask=lane < C, other=0.0).to(tl.float32)[:, None]
+
+
+@triton.jit
+def _held_statistics(u, pivot, prelu_ptr, C: tl.constexpr, BLOCK_C: tl.constexpr):
+    """Mean - K and variance of each frame by itself, from a tile in registers: two exact steps."""
+    exists = (tl.arange(0, BLOCK_C) < C)[:, None]
+    d = activate(u, prelu_ptr) - pivot
+    if C < BLOCK_C:
+        d = tl.where(exists, d, 0.0)
+    mean = tl.sum(d, axis=0) * (1.0 / C)
+    d -= mean[None, :]
+    if C < BLOCK_C:
+        d = tl.where(exists, d, 0.0)
+    return mean, tl.sum(d * d, axis=0) * (1.0 / C)
+
+
+@triton.jit
+def _streamed_statistics(
+    x_ptr,
+    pivot,
+    prelu_ptr,
+    valid,
     T,
     C: tl.constexpr,
     BLOCK_C: tl.constexpr,
     BLOCK_T: tl.constexpr,
+    STAGES: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
-    item, base, t, offsets = _tile(tl.program_id(0), T, C, BLOCK_C, BLOCK_T)
-    pivot = _activate(tl.load(x_ptr + base).to(tl.float32), prelu_ptr)
-    lane = tl.arange(0, BLOCK_C)[:, None]
-    mean = tl.zeros((BLOCK_C, BLOCK_T), tl.float32)
-    m2 = tl.zeros((BLOCK_C, BLOCK_T), tl.float32)
-    # Welford's update, each lane over its own channels: no cancellation, whatever K is.
-    for c in range(0, C, BLOCK_C):
-        mask = (t < T)[None, :] & (c + lane < C)
-        start = x_ptr + (base + tl.cast(c, tl.int64) * T)
-        u = tl.load(start + offsets, mask=mask, other=0.0, eviction_policy="evict_last")
-        d = _activate(u.to(tl.float32), prelu_ptr) - pivot - mean
+    """The same from memory, by sums around each frame's first channel.
+
+    That channel is one of the C samples, so the squares exceed C·(C + 1) variances never: what
+    cancels is at most C float32 roundings, and of the order of one unless it is an outlier.
+    """
+    offsets = tile_offsets(T, BLOCK_C, BLOCK_T, WIDE)
+    first = tl.load(x_ptr + tl.arange(0, BLOCK_T), mask=valid, other=0.0)
+    first = activate(first, prelu_ptr)
+    total = tl.zeros((BLOCK_C, BLOCK_T), tl.float32)
+    square = tl.zeros((BLOCK_C, BLOCK_T), tl.float32)
+    for c in tl.range(0, C, BLOCK_C, num_stages=STAGES):
+        mask = chunk_mask(valid, c, C, BLOCK_C)
+        d = activate(tl.load(x_ptr + offsets, mask=mask, other=0.0), prelu_ptr) - first[None, :]
         if C % BLOCK_C != 0:
-            d = tl.where(c + lane < C, d, 0.0)
-        step = d * (1.0 / (c // BLOCK_C + 1))
-        m2 += d * (d - step)
-        mean += step
-    count = ((C - lane + BLOCK_C - 1) // BLOCK_C).to(tl.float32)  # channels that a lane has seen
-    frame_mean = tl.sum(mean * count, axis=0) / C
-    between = mean - frame_mean[None, :]
-    frame_var = tl.sum(m2 + between * between * count, axis=0) / C
-    out = stats_ptr + item * T + t
-    tl.store(out, frame_mean, mask=t < T)
-    tl.store(out + tl.cast(B, tl.int64) * T, frame_var, mask=t < T)
+            d = tl.where(c + tl.arange(0, BLOCK_C)[:, None] < C, d, 0.0)
+        total += d
+        square += d * d
+        x_ptr += tl.cast(T, tl.int64) * BLOCK_C
+    rest = tl.sum(total, axis=0) * (1.0 / C)
+    var = tl.sum(square, axis=0) * (1.0 / C) - rest * rest
+    return (first - pivot) + rest, tl.where(var < 0, 0.0, var)
 
 
-@triton.jit(do_not_specialize=["B"])
-def _scan_kernel(
-    stats_ptr,  # (2, B, T) in: of each frame by itself; out: mean - K and rstd of frames 0..t
-    eps,
-    B,
-    T,
-    BLOCK: tl.constexpr,
-):
-    mean_ptr = stats_ptr + tl.program_id(0).to(tl.int64) * T
-    rstd_ptr = mean_ptr + tl.cast(B, tl.int64) * T
-    first = tl.zeros((1,), tl.float64)
-    second = tl.zeros((1,), tl.float64)
-    start = tl.zeros((), tl.int32)
-    while start < T:  # not range(): the interpreter of triton 3.6 cannot read T under numpy 2.4
-        t = start + tl.arange(0, BLOCK)
-        mask = t < T
-        m = tl.load(mean_ptr + t, mask=mask, other=0.0).to(tl.float64)
-        s = tl.load(rstd_ptr + t, mask=mask, other=0.0).to(tl.float64) + m * m
-        n = (t + 1).to(tl.float64)
-        mean = (first + tl.cumsum(m, axis=0)) / n
-        var = (second + tl.cumsum(s, axis=0)) / n - mean * mean
-        var = tl.where(var < 0, 0.0, var)  # rounding; a maximum would swallow NaN
-        tl.store(mean_ptr + t, mean.to(tl.float32), mask=mask)
-        tl.store(rstd_ptr + t, (1.0 / tl.sqrt(var + eps)).to(tl.float32), mask=mask)
-        first += tl.sum(m, axis=0)
-        second += tl.sum(s, axis=0)
-        start += BLOCK
+@triton.jit
+def _tile_sums(mean, var, valid, frames):
+    """Sums over the tile of m_t and of v_t + m_t², float64, added up in float32 around the first
+    frame's mean: the means of neighbours differ little, their squares may be huge.
+    """
+    j = tl.arange(0, mean.shape[0])
+    near = tl.sum(tl.where(j == 0, mean, 0.0), axis=0)
+    e = tl.where(valid, mean - near, 0.0)
+    first = tl.sum(e, axis=0).to(tl.float64)
+    second = tl.sum(tl.where(valid, var + e * e, 0.0), axis=0).to(tl.float64)
+    near = near.to(tl.float64)
+    n = frames.to(tl.float64)
+    return n * near + first, second + near * (2.0 * first + n * near)
 
 
-@triton.jit(do_not_specialize=["B"])
-def _apply_kernel(
+@triton.jit
+def _running_statistics(mean, var, before_m, before_s, start, eps):
+    """Mean - K and rstd of frames 0..t for each t of the tile.
+
+    Args:
+        mean: (BLOCK_T,) float32, m_t - K of each frame by itself.
+        var: (BLOCK_T,) float32, v_t of each frame by itself.
+        before_m: float64, the sum of m_t over the frames before the tile.
+        before_s: float64, the sum of v_t + m_t² over them.
+        start: number of those frames.
+        eps: added to the variance.
+
+    What came before is a mean and a sum of squared deviations from it; the tile's frames are
+    merged as deviations from that mean (in the first tile, from its first frame's).
+    """
+    j = tl.arange(0, mean.shape[0])
+    near = tl.sum(tl.where(j == 0, mean, 0.0), axis=0)
+    n = tl.maximum(start, 1).to(tl.float64)
+    before_mean = (before_m / n).to(tl.float32)
+    spread = (before_s - before_m * (before_m / n)).to(tl.float32)
+    spread = tl.where(spread < 0, 0.0, spread)  # rounding; a maximum would swallow NaN
+    near = tl.where(start == 0, near, before_mean)
+    spread = tl.where(start == 0, 0.0, spread)
+    e = mean - near
+    inverse = 1.0 / (start + j + 1).to(tl.float32)
+    total = tl.cumsum(e, axis=0)
+    rise = total * inverse
+    running = (spread + tl.cumsum(var + e * e, axis=0) - total * rise) * inverse
+    running = tl.where(running < 0, 0.0, running)
+    return near + rise, tl.rsqrt(running + eps)
+
+
+@triton.jit
+def _normalize(u, pivot, prelu_ptr, mean, rstd):
+    """(x - mean)·rstd of a chunk; what 16 bits hold may take one multiply and add around zero."""
+    x = activate(u, prelu_ptr)
+    if u.dtype.primitive_bitwidth == 16:
+        return x * rstd[None, :] - ((pivot + mean) * rstd)[None, :]
+    else:
+        return (x - pivot - mean[None, :]) * rstd[None, :]
+
+
+@triton.jit(do_not_specialize=["B", "vectors"])
+def _forward_kernel(
     x_ptr,  # (B, C, T) input
     weight_ptr,  # (C,) or None
     bias_ptr,  # (C,) or None
     prelu_ptr,  # (1,) slope or None
-    stats_ptr,  # (2, B, T) float32, mean - K and rstd
     y_ptr,  # out: (B, C, T)
+    stats_ptr,  # out: (2, B, T) float32, mean - K and rstd
+    workspace_ptr,  # pair_words(B, tiles) words
+    eps,
     B,
-    T,
+    vectors,  # T / VECTOR
     C: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-    BLOCK_T: tl.constexpr,
+    BLOCK_C: tl.constexpr,  # channels read at a time
+    BLOCK_T: tl.constexpr,  # frames of a tile
+    VECTOR: tl.constexpr,  # elements read at a time; rows are multiples of it
+    HOLD: tl.constexpr,  # the tile stays in registers; BLOCK_C covers C
+    STAGES: tl.constexpr,  # chunks on their way, if not HOLD
+    WIDE: tl.constexpr,  # 64-bit offsets inside a chunk
+    GROUP: tl.constexpr,
 ):
-    # Backwards: the tiles that the first kernel read last are still in the L2.
-    pid = tl.num_programs(0) - 1 - tl.program_id(0)
-    item, base, t, offsets = _tile(pid, T, C, BLOCK_C, BLOCK_T)
-    pivot = _activate(tl.load(x_ptr + base).to(tl.float32), prelu_ptr)
-    frame = stats_ptr + item * T + t
-    mean = tl.load(frame, mask=t < T, other=0.0)[None, :]
-    rstd = tl.load(frame + tl.cast(B, tl.int64) * T, mask=t < T, other=0.0)[None, :]
-    lane = tl.arange(0, BLOCK_C)[:, None]
-    for c in range(0, C, BLOCK_C):
-        row = c + lane < C
-        mask = (t < T)[None, :] & row
-        start = base + tl.cast(c, tl.int64) * T
-        u = tl.load(x_ptr + start + offsets, mask=mask, other=0.0, eviction_policy="evict_first")
-        y = (_activate(u.to(tl.float32), prelu_ptr) - pivot - mean) * rstd
+    T = vectors * VECTOR
+    tiles = tl.cdiv(T, BLOCK_T)
+    ticket = take_ticket(workspace_ptr)
+    item = ticket // tiles
+    tile = (ticket % tiles).to(tl.int32)
+    start = tile * BLOCK_T
+    j = tl.arange(0, BLOCK_T)
+    valid = start + j < T
+    base = item * C * T
+    pivot = activate(tl.load(x_ptr + base), prelu_ptr)
+    x_ptr += base + start
+    y_ptr += base + start
+    offsets = tile_offsets(T, BLOCK_C, BLOCK_T, WIDE)
+    if HOLD:
+        u = tl.load(x_ptr + offsets, mask=chunk_mask(valid, 0, C, BLOCK_C), other=0.0)
+        mean, var = _held_statistics(u, pivot, prelu_ptr, C, BLOCK_C)
+    else:
+        mean, var = _streamed_statistics(
+            x_ptr, pivot, prelu_ptr, valid, T, C, BLOCK_C, BLOCK_T, STAGES, WIDE
+        )
+    first, second = _tile_sums(mean, var, valid, tl.minimum(T - start, BLOCK_T))
+    first, second = sums_before(workspace_ptr, item, B, tiles, tile, first, second, GROUP)
+    mean, rstd = _running_statistics(mean, var, first, second, start, eps)
+    stats_ptr += item * T + start
+    tl.store(stats_ptr + j, mean, mask=valid)
+    tl.store(stats_ptr + tl.cast(B, tl.int64) * T + j, rstd, mask=valid)
+    for c in tl.range(0, C, BLOCK_C, num_stages=STAGES):
+        mask = chunk_mask(valid, c, C, BLOCK_C)
+        if not HOLD:
+            u = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+        y = _normalize(u, pivot, prelu_ptr, mean, rstd)
         if weight_ptr is not None:
-            y *= tl.load(weight_ptr + c + lane, mask=row, other=0.0).to(tl.float32)
+            y *= load_channels(weight_ptr, c, C, BLOCK_C)
         if bias_ptr is not None:
-            y += tl.load(bias_ptr + c + lane, mask=row, other=0.0).to(tl.float32)
-        tl.store(y_ptr + start + offsets, y.to(y_ptr.dtype.element_ty), mask=mask)
+            y += load_channels(bias_ptr, c, C, BLOCK_C)
+        tl.store(y_ptr + offsets, y.to(y_ptr.dtype.element_ty), mask=mask)
+        x_ptr += tl.cast(T, tl.int64) * BLOCK_C
+        y_ptr += tl.cast(T, tl.int64) * BLOCK_C
 
 
-# (BLOCK_C, BLOCK_T, warps) by bytes an element. Rows of 128 bytes; about four programs a
-# multiprocessor at the paper's sizes. T has no say: any length runs the same few binaries.
-TILES = {2: (64, 64, 8), 4: (64, 32, 8)}
-SCAN_BLOCK, SCAN_WARPS = 4096, 16
+class Tile(NamedTuple):
+    """How a program is laid out.
 
-INTERPRETED = not isinstance(_apply_kernel, triton.runtime.jit.JITFunction)
+    Args:
+        channels: read at a time, at most.
+        frames: of a tile.
+        warps: of a program.
+        registers: a thread may use, at most; None for the compiler's choice.
+        stages: chunks on their way.
+    """
+
+    channels: int
+    frames: int
+    warps: int
+    registers: int | None
+    stages: int
 
 
-def tile_sizes(x: Tensor, table: dict[int, tuple[int, int, int]]) -> dict[str, int]:
-    """The tile arguments of a kernel over x (B, C, T), by a table like ``TILES``."""
-    block_c, block_t, warps = table[x.element_size()]
+# By bytes an element: a float32 tile that registers hold, and tiles that are streamed.
+HELD = Tile(512, 32, 8, 128, 1)
+STREAMED = {2: Tile(64, 64, 4, None, 3), 4: Tile(32, 32, 4, None, 3)}
+HELD_ELEMENTS = HELD.channels * HELD.frames
+HELD_CHANNELS = 4096
+
+INTERPRETED = not isinstance(_forward_kernel, triton.runtime.jit.JITFunction)
+
+
+def forward_tile(x: Tensor) -> dict[str, Any]:
+    """The constants of the forward kernel over x (B, C, T)."""
     C = x.shape[1]
-    block_c = min(block_c, triton.next_power_of_2(C))
-    return {"C": C, "BLOCK_C": block_c, "BLOCK_T": block_t, "num_warps": warps}
+    hold = x.element_size() == 4 and C <= HELD_CHANNELS
+    if not hold:
+        return {**tile_constants(x, STREAMED[x.element_size()]), "HOLD": False}
+    block_c = triton.next_power_of_2(C)
+    frames = min(max(HELD_ELEMENTS // block_c, 4), HELD.frames if block_c >= 128 else 64)
+    warps = max(1, min(HELD.warps, block_c * frames // 2048))
+    tile = HELD._replace(channels=block_c, frames=frames, warps=warps)
+    return {**tile_constants(x, tile), "HOLD": True}
+
+
+def tile_constants(x: Tensor, tile: Tile) -> dict[str, Any]:
+    """The constants that both directions take from a tile, for x (B, C, T)."""
+    _, C, T = x.shape
+    block_c = min(tile.channels, triton.next_power_of_2(C))
+    constants = {
+        "C": C,
+        "BLOCK_C": block_c,
+        "BLOCK_T": tile.frames,
+        "VECTOR": vector(x),
+        "STAGES": tile.stages,
+        "WIDE": block_c * T >= 2**31,
+        "GROUP": GROUP,
+        "num_warps": tile.warps,
+    }
+    return constants if tile.registers is None else {**constants, "maxnreg": tile.registers}
+
+
+def vector(x: Tensor) -> int:
+    """Elements that one load may take in each row of x: 16 bytes, one word of 4 bytes, or one.
+
+    Few choices, so that few binaries serve all lengths.
+    """
+    size = x.element_size()
+    for elements in (16 // size, 4 // size):
+        if x.shape[2] % elements == 0:
+            return elements
+    return 1
 
 
 def forward(
@@ -158,10 +304,11 @@ def forward(
     stats = x.new_empty((2, B, T), dtype=torch.float32)
     if x.numel() == 0:
         return y, stats
-    tile = tile_sizes(x, TILES)
-    grid = (B * triton.cdiv(T, tile["BLOCK_T"]),)
+    constants = forward_tile(x)
+    tiles = triton.cdiv(T, constants["BLOCK_T"])
     with torch.cuda.device_of(x):
-        _frame_stats_kernel[grid](x, prelu, stats, B, T, **tile)
-        _scan_kernel[(B,)](stats, eps, B, T, BLOCK=SCAN_BLOCK, num_warps=SCAN_WARPS)
-        _apply_kernel[grid](x, weight, bias, prelu, stats, y, B, T, **tile)
+        words = workspace(x, pair_words(B, tiles, constants["GROUP"]))
+        _forward_kernel[(B * tiles,)](
+            x, weight, bias, prelu, y, stats, words, eps, B, T // constants["VECTOR"], **constants
+        )
     return y, stats

@@ -2,162 +2,195 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from convtasnet_kernels.cumulative import _activate, _tile, tile_sizes
+from convtasnet_kernels.cumulative import (
+    Tile,
+    activate,
+    chunk_mask,
+    load_channels,
+    tile_constants,
+    tile_offsets,
+)
+from convtasnet_kernels.lookback import pair_words, sums_before, take_ticket, workspace
+from convtasnet_kernels.partials import sum_rows
 
 
-@triton.jit(do_not_specialize=["B"])
-def _gradient_sums_kernel(
-    dy_ptr,  # (B, C, T) gradient of the output
-    x_ptr,  # (B, C, T) input, before the PReLU
-    weight_ptr,  # (C,) or None
-    prelu_ptr,  # (1,) slope or None
-    stats_ptr,  # (2, B, T) float32, mean - K and rstd
-    sums_ptr,  # out: (2, B, T) float32, sums over channels of g and of g·xhat, g = dy·weight
-    partial_ptr,  # out: (2, programs, C) float32, sums over frames of dy·xhat and dy; or None
-    B,
+@triton.jit
+def _normalized(x, pivot, mean, rstd, FOLD: tl.constexpr):
+    """Gives xhat of an activated chunk; FOLD: by one multiply and add, enough for 16 bits."""
+    if FOLD:
+        return x * rstd[None, :] - ((pivot + mean) * rstd)[None, :]
+    else:
+        return (x - pivot - mean[None, :]) * rstd[None, :]
+
+
+@triton.jit
+def _gradient_sums(
+    dy_ptr,
+    x_ptr,
+    weight_ptr,
+    prelu_ptr,
+    partial_ptr,
+    pivot,
+    mean,
+    rstd,
+    valid,
     T,
     C: tl.constexpr,
     BLOCK_C: tl.constexpr,
     BLOCK_T: tl.constexpr,
+    STAGES: tl.constexpr,
+    WIDE: tl.constexpr,
+    FOLD: tl.constexpr,
 ):
-    pid = tl.program_id(0)
-    item, base, t, offsets = _tile(pid, T, C, BLOCK_C, BLOCK_T)
-    pivot = _activate(tl.load(x_ptr + base).to(tl.float32), prelu_ptr)
-    frame = item * T + t
-    items = tl.cast(B, tl.int64) * T
-    mean = tl.load(stats_ptr + frame, mask=t < T, other=0.0)[None, :]
-    rstd = tl.load(stats_ptr + items + frame, mask=t < T, other=0.0)[None, :]
-    lane = tl.arange(0, BLOCK_C)
+    """Sums over the channels of g and g·xhat for each frame (BLOCK_T,), g = dy·weight; and over the
+    tile's frames of dy·xhat and dy for each channel, into partial (2, C) unless it is None.
+    """
+    offsets = tile_offsets(T, BLOCK_C, BLOCK_T, WIDE)
     g_sum = tl.zeros((BLOCK_C, BLOCK_T), tl.float32)
     gx_sum = tl.zeros((BLOCK_C, BLOCK_T), tl.float32)
-    for c in range(0, C, BLOCK_C):
-        row = c + lane < C
-        mask = (t < T)[None, :] & row[:, None]
-        start = base + tl.cast(c, tl.int64) * T
-        u = tl.load(x_ptr + start + offsets, mask=mask, other=0.0, eviction_policy="evict_last")
-        g = tl.load(dy_ptr + start + offsets, mask=mask, other=0.0, eviction_policy="evict_last")
-        g = g.to(tl.float32)  # zero in masked lanes, and with it all that is summed
-        xhat = (_activate(u.to(tl.float32), prelu_ptr) - pivot - mean) * rstd
-        gx = g * xhat
+    for c in tl.range(0, C, BLOCK_C, num_stages=STAGES):
+        mask = chunk_mask(valid, c, C, BLOCK_C)
+        u = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+        g = tl.load(dy_ptr + offsets, mask=mask, other=0.0).to(tl.float32)  # 0 where masked
+        gx = g * _normalized(activate(u, prelu_ptr), pivot, mean, rstd, FOLD)
         if partial_ptr is not None:
-            partial = partial_ptr + pid.to(tl.int64) * C + c + lane
-            tl.store(partial, tl.sum(gx, axis=1), mask=row)
-            partial += tl.num_programs(0).to(tl.int64) * C
-            tl.store(partial, tl.sum(g, axis=1), mask=row)
+            lane = c + tl.arange(0, BLOCK_C)
+            tl.store(partial_ptr + lane, tl.sum(gx, axis=1), mask=lane < C)
+            tl.store(partial_ptr + C + lane, tl.sum(g, axis=1), mask=lane < C)
         if weight_ptr is not None:
-            w = tl.load(weight_ptr + c + lane, mask=row, other=0.0).to(tl.float32)[:, None]
+            w = load_channels(weight_ptr, c, C, BLOCK_C)
             g *= w
             gx *= w
         g_sum += g
         gx_sum += gx
-    tl.store(sums_ptr + frame, tl.sum(g_sum, axis=0), mask=t < T)
-    tl.store(sums_ptr + items + frame, tl.sum(gx_sum, axis=0), mask=t < T)
+        x_ptr += tl.cast(T, tl.int64) * BLOCK_C
+        dy_ptr += tl.cast(T, tl.int64) * BLOCK_C
+    return tl.sum(g_sum, axis=0), tl.sum(gx_sum, axis=0)
 
 
-@triton.jit(do_not_specialize=["B"])
-def _reverse_scan_kernel(
-    stats_ptr,  # (2, B, T) float32, mean - K and rstd
-    sums_ptr,  # (2, B, T) float32, sums over channels of g and g·xhat
-    terms_ptr,  # out: (3, B, T) float32: own, later, slope in
-    # dx = rstd·(g - own + later - slope·xhat)
-    B,
-    T,
-    C: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    items = tl.cast(B, tl.int64) * T
-    base = tl.program_id(0).to(tl.int64) * T
-    stats_ptr += base
-    sums_ptr += base
-    terms_ptr += base
-    a_carry = tl.zeros((1,), tl.float64)
-    b_carry = tl.zeros((1,), tl.float64)
-    start = ((T - 1) // BLOCK + tl.zeros((), tl.int32)) * BLOCK
-    while start >= 0:  # not range(): the interpreter of triton 3.6 cannot read T under numpy 2.4
-        t = start + tl.arange(0, BLOCK)
-        # What frame s = t + 1 sends to all frames before it.
-        s, mask = t + 1, t + 1 < T
-        mean = tl.load(stats_ptr + s, mask=mask, other=0.0).to(tl.float64)
-        rstd = tl.load(stats_ptr + items + s, mask=mask, other=0.0).to(tl.float64)
-        n = (s + 1).to(tl.float64) * C
-        dmean = -rstd * tl.load(sums_ptr + s, mask=mask, other=0.0).to(tl.float64) / n
-        gx = tl.load(sums_ptr + items + s, mask=mask, other=0.0).to(tl.float64)
-        dvar = -rstd * rstd * gx / n
-        dmean -= dvar * mean
-        a = a_carry + tl.cumsum(dmean, axis=0, reverse=True)
-        b = b_carry + tl.cumsum(dvar, axis=0, reverse=True)
-        a_carry += tl.sum(dmean, axis=0)
-        b_carry += tl.sum(dvar, axis=0)
-        # What frame t receives: its own part apart, as at C = 1 it cancels g and leaves little.
-        mask = t < T
-        mean = tl.load(stats_ptr + t, mask=mask, other=0.0).to(tl.float64)
-        std = 1.0 / tl.load(stats_ptr + items + t, mask=mask, other=1.0).to(tl.float64)
-        n = s.to(tl.float64) * C
-        own = tl.load(sums_ptr + t, mask=mask, other=0.0).to(tl.float64) / n
-        slope = tl.load(sums_ptr + items + t, mask=mask, other=0.0).to(tl.float64) / n
-        tl.store(terms_ptr + t, own.to(tl.float32), mask=mask)
-        tl.store(terms_ptr + items + t, ((a + mean * b) * std).to(tl.float32), mask=mask)
-        slope -= b * std * std
-        tl.store(terms_ptr + 2 * items + t, slope.to(tl.float32), mask=mask)
-        start -= BLOCK
+@triton.jit
+def _terms(g, gx, mean, rstd, valid, start, places, GROUP: tl.constexpr, C: tl.constexpr):
+    """own, later and slope of each frame: dx = rstd·(g - own + later - slope·xhat).
+
+    ``places`` is (workspace_ptr, item, items, tiles, order) of ``sums_before``. What frame s sends
+    to all frames before it is a_s + (m_t - m)·b_s, where m is the mean of the tile's first frame:
+    tiles tell each other the sums around m = 0 (K). The frame's own part stays apart: at C = 1 it
+    cancels g and leaves little.
+    """
+    workspace_ptr, item, items, tiles, order = places
+    j = tl.arange(0, mean.shape[0])
+    near = tl.sum(tl.where(j == 0, mean, 0.0), axis=0)
+    rise = mean - near
+    inverse = 1.0 / ((start + j + 1).to(tl.float32) * C)
+    own = g * inverse
+    slope = gx * inverse
+    b = tl.where(valid, -(rstd * rstd) * slope, 0.0)
+    a = tl.where(valid, -rstd * own, 0.0) - b * rise
+    # float64: at C = 1 the frame's own a, taken off again, is 1/sqrt(eps) times what is left.
+    a, b = a.to(tl.float64), b.to(tl.float64)
+    tile_b = tl.sum(b, axis=0)
+    tile_a = tl.sum(a, axis=0) - near.to(tl.float64) * tile_b
+    later_a, later_b = sums_before(workspace_ptr, item, items, tiles, order, tile_a, tile_b, GROUP)
+    later_a += near.to(tl.float64) * later_b
+    a = (later_a + (tl.cumsum(a, axis=0, reverse=True) - a)).to(tl.float32)
+    b = (later_b + (tl.cumsum(b, axis=0, reverse=True) - b)).to(tl.float32)
+    std = 1.0 / rstd
+    return own, (a + rise * b) * std, slope - b * std * std
 
 
-@triton.jit(do_not_specialize=["B"])
-def _input_gradient_kernel(
+@triton.jit(do_not_specialize=["B", "vectors"])
+def _backward_kernel(
     dy_ptr,  # (B, C, T) gradient of the output
     x_ptr,  # (B, C, T) input, before the PReLU
     weight_ptr,  # (C,) or None
     prelu_ptr,  # (1,) slope or None
     stats_ptr,  # (2, B, T) float32, mean - K and rstd
-    terms_ptr,  # (3, B, T) float32, from the reverse scan
     dx_ptr,  # out: (B, C, T)
-    partial_ptr,  # out: (programs,) float32, the slope's gradient; or None
+    partial_ptr,  # out: (programs, 2, C) float32, sums over frames of dy·xhat and dy; or None
+    slope_ptr,  # out: (programs,) float32, the slope's gradient; or None
+    workspace_ptr,  # pair_words(B, tiles) words
     B,
-    T,
+    vectors,  # T / VECTOR
     C: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-    BLOCK_T: tl.constexpr,
+    BLOCK_C: tl.constexpr,  # channels read at a time
+    BLOCK_T: tl.constexpr,  # frames of a tile
+    VECTOR: tl.constexpr,  # elements read at a time; rows are multiples of it
+    STAGES: tl.constexpr,  # chunks on their way
+    WIDE: tl.constexpr,  # 64-bit offsets inside a chunk
+    GROUP: tl.constexpr,
+    FOLD: tl.constexpr,  # xhat and dx by fewer, fused operations
 ):
-    # Backwards: the tiles that the first kernel read last are still in the L2.
-    pid = tl.num_programs(0) - 1 - tl.program_id(0)
-    item, base, t, offsets = _tile(pid, T, C, BLOCK_C, BLOCK_T)
-    pivot = _activate(tl.load(x_ptr + base).to(tl.float32), prelu_ptr)
-    frame = item * T + t
-    items = tl.cast(B, tl.int64) * T
-    mean = tl.load(stats_ptr + frame, mask=t < T, other=0.0)[None, :]
-    rstd = tl.load(stats_ptr + items + frame, mask=t < T, other=0.0)[None, :]
-    own = tl.load(terms_ptr + frame, mask=t < T, other=0.0)[None, :]
-    later = tl.load(terms_ptr + items + frame, mask=t < T, other=0.0)[None, :]
-    slope = tl.load(terms_ptr + 2 * items + frame, mask=t < T, other=0.0)[None, :]
-    lane = tl.arange(0, BLOCK_C)[:, None]
-    da = tl.zeros((BLOCK_C, BLOCK_T), tl.float32)
-    for c in range(0, C, BLOCK_C):
-        row = c + lane < C
-        mask = (t < T)[None, :] & row
-        start = base + tl.cast(c, tl.int64) * T
-        u = tl.load(x_ptr + start + offsets, mask=mask, other=0.0, eviction_policy="evict_first")
-        g = tl.load(dy_ptr + start + offsets, mask=mask, other=0.0, eviction_policy="evict_first")
-        u, g = u.to(tl.float32), g.to(tl.float32)
-        if weight_ptr is not None:
-            g *= tl.load(weight_ptr + c + lane, mask=row, other=0.0).to(tl.float32)
-        xhat = (_activate(u, prelu_ptr) - pivot - mean) * rstd
-        dx = ((g - own) + later - slope * xhat) * rstd
-        if partial_ptr is not None:
-            da += tl.where(u > 0, 0.0, dx * u)  # masked lanes hold u = 0
-        if prelu_ptr is not None:
-            dx = tl.where(u > 0, dx, dx * tl.load(prelu_ptr).to(tl.float32))
-        tl.store(dx_ptr + start + offsets, dx.to(dx_ptr.dtype.element_ty), mask=mask)
+    T = vectors * VECTOR
+    tiles = tl.cdiv(T, BLOCK_T)
+    ticket = take_ticket(workspace_ptr)
+    item = ticket // tiles
+    order = (ticket % tiles).to(tl.int32)  # the last frames come first
+    start = (tiles - 1 - order) * BLOCK_T
+    j = tl.arange(0, BLOCK_T)
+    valid = start + j < T
+    base = item * C * T
+    pivot = activate(tl.load(x_ptr + base), prelu_ptr)
+    x_ptr += base + start
+    dy_ptr += base + start
+    dx_ptr += base + start
+    stats_ptr += item * T + start
+    mean = tl.load(stats_ptr + j, mask=valid, other=0.0)
+    rstd = tl.load(stats_ptr + tl.cast(B, tl.int64) * T + j, mask=valid, other=1.0)
     if partial_ptr is not None:
-        tl.store(partial_ptr + pid, tl.sum(tl.sum(da, axis=1), axis=0))
+        partial_ptr += ticket * (2 * C)
+    g_sum, gx_sum = _gradient_sums(
+        dy_ptr, x_ptr, weight_ptr, prelu_ptr, partial_ptr, pivot, mean, rstd, valid, T,
+        C, BLOCK_C, BLOCK_T, STAGES, WIDE, FOLD,
+    )  # fmt: skip
+    places = (workspace_ptr, item, B, tiles, order)
+    own, later, slope = _terms(g_sum, gx_sum, mean, rstd, valid, start, places, GROUP, C)
+    offsets = tile_offsets(T, BLOCK_C, BLOCK_T, WIDE)
+    da = tl.zeros((BLOCK_C, BLOCK_T), tl.float32)
+    for c in tl.range(0, C, BLOCK_C, num_stages=STAGES):
+        mask = chunk_mask(valid, c, C, BLOCK_C)
+        u = tl.load(x_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
+        g = tl.load(dy_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
+        if weight_ptr is not None:
+            g *= load_channels(weight_ptr, c, C, BLOCK_C)
+        xhat = _normalized(activate(u, prelu_ptr), pivot, mean, rstd, FOLD)
+        if FOLD:
+            fixed = (later - own) * rstd
+            dx = g * rstd[None, :] + fixed[None, :] - xhat * (slope * rstd)[None, :]
+        else:
+            dx = ((g - own[None, :]) + later[None, :] - slope[None, :] * xhat) * rstd[None, :]
+        if slope_ptr is not None:
+            da += dx * tl.where(u > 0, 0.0, u)  # masked lanes hold u = 0
+        if prelu_ptr is not None:
+            dx *= tl.where(u > 0, 1.0, tl.load(prelu_ptr).to(tl.float32))
+        tl.store(dx_ptr + offsets, dx.to(dx_ptr.dtype.element_ty), mask=mask)
+        x_ptr += tl.cast(T, tl.int64) * BLOCK_C
+        dy_ptr += tl.cast(T, tl.int64) * BLOCK_C
+        dx_ptr += tl.cast(T, tl.int64) * BLOCK_C
+    if slope_ptr is not None:
+        tl.store(slope_ptr + ticket, tl.sum(tl.sum(da, axis=1), axis=0))
 
 
-TILES = {2: (64, 64, 8), 4: (64, 32, 8)}  # as in cumulative.py
-SCAN_BLOCK, SCAN_WARPS = 2048, 8
+TILES = {2: Tile(32, 64, 4, 128, 3), 4: Tile(32, 32, 4, 128, 3)}
+# Few channels cancel: dx is what is left of g - own, and fma(dy, weight, -own), which does not
+# round dy·weight as own did, would leave a rounding more.
+CANCELLING_CHANNELS = 16
+
+
+def backward_tile(x: Tensor) -> dict[str, Any]:
+    """The constants of the backward kernel over x (B, C, T)."""
+    cancels = x.shape[1] < CANCELLING_CHANNELS
+    return {
+        **tile_constants(x, TILES[x.element_size()]),
+        "FOLD": x.element_size() == 2 and not cancels,
+        "enable_fp_fusion": not cancels,
+    }
 
 
 def backward(
@@ -175,25 +208,19 @@ def backward(
     B, C, T = x.shape
     dx = torch.empty_like(x)
     if x.numel() == 0:
-        return (
-            dx,
-            stats.new_zeros((2, C) if needs_params else (0,)),
-            stats.new_zeros(1 if needs_prelu else 0),
-        )
-    # At C = 1 dx is what is left of g - own; fma(dy, weight, -own) would leave a rounding more.
-    tile = {**tile_sizes(x, TILES), "enable_fp_fusion": False}
-    programs = B * triton.cdiv(T, tile["BLOCK_T"])
-    sums, terms = stats.new_empty((2, B, T)), stats.new_empty((3, B, T))
-    params = stats.new_empty((2, programs, C)) if needs_params else None
-    slopes = stats.new_empty((programs,)) if needs_prelu else None
+        dparams = stats.new_zeros((2, C) if needs_params else (0,))
+        return dx, dparams, stats.new_zeros((1,) if needs_prelu else (0,))
+    constants = backward_tile(x)
+    tiles = triton.cdiv(T, constants["BLOCK_T"])
+    programs = B * tiles
+    params = stats.new_empty((programs, 2 * C)) if needs_params else None
+    slopes = stats.new_empty((programs, 1)) if needs_prelu else None
     with torch.cuda.device_of(x):
-        _gradient_sums_kernel[(programs,)](dy, x, weight, prelu, stats, sums, params, B, T, **tile)
-        _reverse_scan_kernel[(B,)](
-            stats, sums, terms, B, T, C=C, BLOCK=SCAN_BLOCK, num_warps=SCAN_WARPS
-        )
-        _input_gradient_kernel[(programs,)](
-            dy, x, weight, prelu, stats, terms, dx, slopes, B, T, **tile
-        )
-    dparams = stats.new_empty((0,)) if params is None else params.sum(1)
-    dprelu = stats.new_empty((0,)) if slopes is None else slopes.sum(0, keepdim=True)
+        words = workspace(x, pair_words(B, tiles, constants["GROUP"]))
+        _backward_kernel[(programs,)](
+            dy, x, weight, prelu, stats, dx, params, slopes, words,
+            B, T // constants["VECTOR"], **constants,
+        )  # fmt: skip
+    dparams = stats.new_empty((0,)) if params is None else sum_rows(params).view(2, C)
+    dprelu = stats.new_empty((0,)) if slopes is None else sum_rows(slopes)
     return dx, dparams, dprelu

@@ -15,6 +15,7 @@ from torch import Tensor
 
 # XORed to what is published: a NaN that no arithmetic gives, so that zero bits mean "not yet".
 _MARK = tl.constexpr(0x7FF4DEADBEEF5EED)
+GROUP = 256  # tiles whose sums are published once more as one
 
 
 @triton.jit
@@ -53,6 +54,46 @@ def gather(first_ptr, second_ptr, count, BLOCK: tl.constexpr):
             second += tl.where(mask, (b ^ _MARK).to(tl.float64, bitcast=True), 0.0)
             done += BLOCK
     return tl.sum(first, axis=0), tl.sum(second, axis=0)
+
+
+@triton.jit
+def sums_before(workspace_ptr, item, items, tiles, order, first, second, GROUP: tl.constexpr):
+    """Publishes a tile's two sums; returns those of the tiles that come before it in its item.
+
+    Two levels, so that a long item costs a tile few words: the last tile of each ``GROUP`` shows
+    the sum of its group as soon as the group is there, without waiting for the groups before.
+
+    Args:
+        workspace_ptr: of ``pair_words(items, tiles)`` words.
+        item: this item, int64.
+        items: how many there are.
+        tiles: tiles an item.
+        order: this tile's place in its item; its program holds a larger ticket than those before.
+        first: float64 scalar, one of the tile's sums.
+        second: float64 scalar, the other.
+        GROUP: tiles a group.
+    """
+    groups = tl.cdiv(tiles, GROUP)
+    tile_words = tl.cast(items, tl.int64) * tiles
+    group_words = tl.cast(items, tl.int64) * groups
+    tile_ptr = workspace_ptr + 1 + item * tiles
+    group_ptr = workspace_ptr + 1 + 2 * tile_words + item * groups
+    publish(tile_ptr + order, first)
+    publish(tile_ptr + tile_words + order, second)
+    group = order // GROUP
+    place = order % GROUP
+    head = tile_ptr + group * GROUP
+    a, b = gather(head, head + tile_words, place, GROUP)
+    if place == GROUP - 1:
+        publish(group_ptr + group, a + first)
+        publish(group_ptr + group_words + group, b + second)
+    group_a, group_b = gather(group_ptr, group_ptr + group_words, group, GROUP)
+    return group_a + a, group_b + b
+
+
+def pair_words(items: int, tiles: int, group: int) -> int:
+    """Words that ``sums_before`` needs for ``items`` of ``tiles`` tiles, ``group`` in a group."""
+    return 2 * items * (tiles + triton.cdiv(tiles, group))
 
 
 def workspace(x: Tensor, words: int) -> Tensor:

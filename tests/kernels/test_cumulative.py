@@ -29,16 +29,22 @@ PATHS = [
 ]
 
 
+def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    from convtasnet_kernels import cumulative, cumulative_backward
+
+    monkeypatch.setattr(cumulative, "GROUP", 2)
+    monkeypatch.setattr(cumulative, "HELD_ELEMENTS", 1)  # the fewest frames a tile
+    for module, table in ((cumulative, "STREAMED"), (cumulative_backward, "TILES")):
+        tiles = {size: tile._replace(frames=8) for size, tile in getattr(module, table).items()}
+        monkeypatch.setattr(module, table, tiles)
+
+
 @pytest.fixture(params=PATHS)
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The device of the path under test, which is in use."""
     backend, device = request.param
-    if backend == "triton":
-        from convtasnet_kernels import cumulative, cumulative_backward
-
-        if device == "cpu":  # so that short inputs take several steps of the scan
-            monkeypatch.setattr(cumulative, "SCAN_BLOCK", 32)
-            monkeypatch.setattr(cumulative_backward, "SCAN_BLOCK", 32)
+    if backend == "triton" and device == "cpu":  # short inputs take several tiles and groups
+        shrink_tiles(monkeypatch)
     with use_backend(backend):
         yield device
 
