@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from convtasnet_kernels.pointwise import statistics_dtype
 
-ELEMENTS_AT_ONCE = 2**19  # a thread; 2 MiB of float32
+ELEMENTS_A_THREAD = 2**18  # 1 MiB of float32
 
 
 def forward(
@@ -81,7 +81,8 @@ def _few_items(x: Tensor) -> Iterator[slice]:
     """Slices of the batch; all of it at once on any device but a CPU."""
     items = x.shape[0]
     if x.device.type == "cpu":
-        items = ELEMENTS_AT_ONCE * torch.get_num_threads() // max(1, x.shape[1] * x.shape[2])
+        threads = max(2, torch.get_num_threads())  # less work than for two is mostly calls
+        items = ELEMENTS_A_THREAD * threads // max(1, x.shape[1] * x.shape[2])
     for start in range(0, x.shape[0], max(1, items)):
         yield slice(start, start + max(1, items))
 

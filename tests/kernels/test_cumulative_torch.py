@@ -15,8 +15,8 @@ def test_a_few_items_at_a_time(
     items: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = make_case((5, 4, 33), dtype=dtype)
-    monkeypatch.setattr(cumulative_torch, "ELEMENTS_AT_ONCE", items * 4 * 33)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(cumulative_torch, "ELEMENTS_A_THREAD", items * 4 * 33 // 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     slices = list(cumulative_torch._few_items(case.x))
     assert len(slices) == -(-5 // items)
     with use_backend("torch"):
