@@ -116,6 +116,7 @@ def check_python(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> No
         def run(arguments: list[str]) -> None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(sys, "argv", [path, *arguments])
+                patch.syspath_prepend(Path(path).parent)  # as Python does for a script
                 runpy.run_path(path, run_name="__main__")
 
         check_options(rest, run, capsys)
