@@ -27,7 +27,8 @@ _wish: ContextVar[str] = ContextVar("convtasnet_kernels_backend", default=AUTO)
 
 @contextlib.contextmanager
 def use_backend(name: str) -> Iterator[None]:
-    """Runs the norms inside the block on one backend; nests, and is local to the thread or task.
+    """Runs this package's functions inside the block on one backend; nests, and is local to the
+    thread or task.
 
     A compiled function called inside the block follows it, without a recompilation; only its
     backward on a GPU, which autograd runs in a thread of its own, follows the process's default
@@ -36,7 +37,7 @@ def use_backend(name: str) -> Iterator[None]:
     Args:
         name: ``"torch"`` or ``"triton"``. Triton on CPU tensors means its interpreter, and needs
             ``TRITON_INTERPRET=1`` in the environment before the process first imports triton.
-            float64 tensors, and norms without a Triton kernel, use PyTorch all the same and log it.
+            float64 tensors, which have no Triton kernels, use PyTorch all the same and log it.
 
     Raises:
         ValueError: another name, or ``"triton"`` where triton cannot be imported.
@@ -66,14 +67,13 @@ def requested() -> str:
     return AUTO if torch.compiler.is_compiling() else _wish.get()
 
 
-def choose(norm: str, wish: str, x: torch.Tensor, has_triton: bool = True) -> str:
-    """Picks the backend of one call and logs, once a process, which path a norm takes where.
+def choose(function: str, wish: str, x: torch.Tensor) -> str:
+    """Picks the backend of one call and logs, once a process, which path a function takes where.
 
     Args:
-        norm: name of the calling function, for the log.
+        function: name of the calling function, for the log.
         wish: what ``requested()`` gave where the call was made.
-        x: the norm's input; its device and dtype decide.
-        has_triton: False for a norm that has no Triton kernel.
+        x: the function's input; its device and dtype decide.
 
     Returns:
         ``"torch"`` or ``"triton"``.
@@ -88,25 +88,23 @@ def choose(norm: str, wish: str, x: torch.Tensor, has_triton: bool = True) -> st
         source = f"{ENVIRONMENT_VARIABLE}={wish}"
         _check_name(wish, ENVIRONMENT_VARIABLE)
     if wish == "torch":
-        return _use("torch", norm, x, source)
-    if not has_triton:
-        return _use("torch", norm, x, "this norm has no Triton kernel")
+        return _use("torch", function, x, source)
     if wish == "triton":
         require_triton(source)
     if x.dtype == torch.float64:
-        return _use("torch", norm, x, "float64 has no Triton kernel")
+        return _use("torch", function, x, "float64 has no Triton kernel")
     if wish == "triton":
         if not x.is_cuda and not _interpreted():
             raise ValueError(
                 f"{source}: x is on {x.device}, Triton compiles for CUDA devices only; move x, "
                 "use the torch backend, or set TRITON_INTERPRET=1 before triton is imported"
             )
-        return _use("triton", norm, x, source)
+        return _use("triton", function, x, source)
     if not x.is_cuda:
-        return _use("torch", norm, x, "default for this device")
+        return _use("torch", function, x, "default for this device")
     if triton_import_error() is None:
-        return _use("triton", norm, x, "default for this device")
-    return _use("torch", norm, x, f"triton cannot be imported: {triton_import_error()}")
+        return _use("triton", function, x, "default for this device")
+    return _use("torch", function, x, f"triton cannot be imported: {triton_import_error()}")
 
 
 @functools.cache
@@ -129,9 +127,9 @@ def require_triton(source: str) -> None:
 
 
 def _interpreted() -> bool:
-    from convtasnet_kernels import cumulative
+    from convtasnet_kernels import persistent
 
-    return cumulative.INTERPRETED
+    return persistent.INTERPRETED
 
 
 def _check_name(name: str, source: str) -> None:
@@ -139,22 +137,16 @@ def _check_name(name: str, source: str) -> None:
         raise ValueError(f"{source} is {name!r}; choose one of {', '.join(BACKENDS)}")
 
 
-def _use(backend: str, norm: str, x: torch.Tensor, reason: str) -> str:
-    _log_once(backend, norm, x.device.type, reason)
+def _use(backend: str, function: str, x: torch.Tensor, reason: str) -> str:
+    _log_once(backend, function, x.device.type, reason)
     return backend
 
 
 @functools.cache
-def _log_once(backend: str, norm: str, device: str, reason: str) -> None:
+def _log_once(backend: str, function: str, device: str, reason: str) -> None:
     how = backend
     if backend == "triton" and _interpreted():
         how = "triton (interpreter)"
     slow = backend == "torch" and device == "cuda" and reason.startswith("triton cannot")
     level = logging.WARNING if slow else logging.INFO
-    logger.log(level, "%s on %s runs on the %s path (%s)", norm, device, how, reason)
-
-
-def log_torch_only(norm: str, x: torch.Tensor) -> None:
-    """``choose`` for a norm without a Triton kernel; silent while compiling."""
-    if not torch.compiler.is_compiling():
-        choose(norm, requested(), x, has_triton=False)
+    logger.log(level, "%s on %s runs on the %s path (%s)", function, device, how, reason)

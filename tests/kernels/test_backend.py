@@ -7,11 +7,21 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
 
-from convtasnet_kernels import backend, cumulative_layer_norm, global_layer_norm, use_backend
+from convtasnet_kernels import (
+    backend,
+    channelwise_layer_norm,
+    cumulative_layer_norm,
+    depthwise_conv,
+    global_layer_norm,
+    layer_norm,
+    use_backend,
+)
 
 X = torch.tensor([[[1.0, 2.0], [3.0, 6.0]]])
 HAS_TRITON = backend.triton_import_error() is None
@@ -77,14 +87,44 @@ def test_a_compiled_function_follows_the_block() -> None:
     assert torch.equal(compiled(X), cumulative_layer_norm(X))
 
 
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "channelwise_layer_norm": channelwise_layer_norm,
+    "cumulative_layer_norm": cumulative_layer_norm,
+    "depthwise_conv": lambda x: depthwise_conv(x, x.new_ones(2, 1, 3)),
+    "global_layer_norm": global_layer_norm,
+    "layer_norm": layer_norm,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_obeys_the_block_and_logs_its_path_once(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend._log_once.cache_clear()
+    with caplog.at_level(logging.INFO):
+        FUNCTIONS[name](X)
+        with use_backend("torch"):
+            FUNCTIONS[name](X)
+            FUNCTIONS[name](X)
+    assert caplog.messages == [
+        f"{name} on cpu runs on the torch path (default for this device)",
+        f"{name} on cpu runs on the torch path (use_backend('torch'))",
+    ]
+
+
 @needs_triton
-def test_the_global_norm_never_pretends(caplog: pytest.LogCaptureFixture) -> None:
+@compiles
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_has_kernels_but_not_for_float64(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     backend._log_once.cache_clear()
     with caplog.at_level(logging.INFO), use_backend("triton"):
-        global_layer_norm(X)
-        global_layer_norm(X)
+        with pytest.raises(ValueError, match="x is on cpu"):
+            FUNCTIONS[name](X)
+        FUNCTIONS[name](X.double())
     assert caplog.messages == [
-        "global_layer_norm on cpu runs on the torch path (this norm has no Triton kernel)"
+        f"{name} on cpu runs on the torch path (float64 has no Triton kernel)"
     ]
 
 
