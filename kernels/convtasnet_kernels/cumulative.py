@@ -23,7 +23,7 @@ from convtasnet_kernels.lookback import GROUP, pair_words, sums_before, take_tic
 
 @triton.jit
 def activate(u, prelu_ptr):
-    """float32 of u, through the PReLU if there is one."""
+    """Gives float32 of u, through the PReLU if there is one."""
     u = u.to(tl.float32)
     if prelu_ptr is not None:
         u = tl.where(u > 0, u, u * tl.load(prelu_ptr).to(tl.float32))
@@ -58,16 +58,16 @@ def load_channels(ptr, c, C: tl.constexpr, BLOCK_C: tl.constexpr):
 
 @triton.jit
 def _held_statistics(u, pivot, prelu_ptr, C: tl.constexpr, BLOCK_C: tl.constexpr):
-    """Mean - K and variance of each frame by itself, from a tile in registers: two exact steps."""
+    """Gives x - K of a tile in registers, and mean - K and variance of each frame by itself."""
     exists = (tl.arange(0, BLOCK_C) < C)[:, None]
     d = activate(u, prelu_ptr) - pivot
     if C < BLOCK_C:
         d = tl.where(exists, d, 0.0)
     mean = tl.sum(d, axis=0) * (1.0 / C)
-    d -= mean[None, :]
+    rest = d - mean[None, :]
     if C < BLOCK_C:
-        d = tl.where(exists, d, 0.0)
-    return mean, tl.sum(d * d, axis=0) * (1.0 / C)
+        rest = tl.where(exists, rest, 0.0)
+    return d, mean, tl.sum(rest * rest, axis=0) * (1.0 / C)
 
 
 @triton.jit
@@ -199,7 +199,7 @@ def _forward_kernel(
     offsets = tile_offsets(T, BLOCK_C, BLOCK_T, WIDE)
     if HOLD:
         u = tl.load(x_ptr + offsets, mask=chunk_mask(valid, 0, C, BLOCK_C), other=0.0)
-        mean, var = _held_statistics(u, pivot, prelu_ptr, C, BLOCK_C)
+        d, mean, var = _held_statistics(u, pivot, prelu_ptr, C, BLOCK_C)
     else:
         mean, var = _streamed_statistics(
             x_ptr, pivot, prelu_ptr, valid, T, C, BLOCK_C, BLOCK_T, STAGES, WIDE
@@ -212,9 +212,11 @@ def _forward_kernel(
     tl.store(stats_ptr + tl.cast(B, tl.int64) * T + j, rstd, mask=valid)
     for c in tl.range(0, C, BLOCK_C, num_stages=STAGES):
         mask = chunk_mask(valid, c, C, BLOCK_C)
-        if not HOLD:
+        if HOLD:
+            y = (d - mean[None, :]) * rstd[None, :]
+        else:
             u = tl.load(x_ptr + offsets, mask=mask, other=0.0)
-        y = _normalize(u, pivot, prelu_ptr, mean, rstd)
+            y = _normalize(u, pivot, prelu_ptr, mean, rstd)
         if weight_ptr is not None:
             y *= load_channels(weight_ptr, c, C, BLOCK_C)
         if bias_ptr is not None:
@@ -242,26 +244,37 @@ class Tile(NamedTuple):
     stages: int
 
 
-# By bytes an element: a float32 tile that registers hold, and tiles that are streamed.
-HELD = Tile(512, 32, 8, 128, 1)
-STREAMED = {2: Tile(64, 64, 4, None, 3), 4: Tile(32, 32, 4, None, 3)}
-HELD_ELEMENTS = HELD.channels * HELD.frames
+# A float32 tile that registers hold, and tiles that are streamed, by bytes an element; of rows that
+# vectors of 16 bytes divide, and of others, whose every element costs an address and a load.
+HELD = {True: Tile(512, 32, 8, 128, 1), False: Tile(512, 16, 16, None, 1)}
+STREAMED = {
+    (2, True): Tile(64, 64, 4, None, 3),
+    (4, True): Tile(32, 32, 4, None, 3),
+    (2, False): Tile(64, 32, 8, None, 1),
+    (4, False): Tile(64, 32, 8, None, 1),
+}
 HELD_CHANNELS = 4096
+THREAD_ELEMENTS = 512  # a warp's at least, where a tile of few channels takes fewer warps
 
 INTERPRETED = not isinstance(_forward_kernel, triton.runtime.jit.JITFunction)
 
 
 def forward_tile(x: Tensor) -> dict[str, Any]:
     """The constants of the forward kernel over x (B, C, T)."""
-    C = x.shape[1]
-    hold = x.element_size() == 4 and C <= HELD_CHANNELS
-    if not hold:
-        return {**tile_constants(x, STREAMED[x.element_size()]), "HOLD": False}
+    C, size = x.shape[1], x.element_size()
+    if size != 4 or C > HELD_CHANNELS:
+        return {**tile_constants(x, STREAMED[size, aligned(x)]), "HOLD": False}
+    tile = HELD[aligned(x)]
     block_c = triton.next_power_of_2(C)
-    frames = min(max(HELD_ELEMENTS // block_c, 4), HELD.frames if block_c >= 128 else 64)
-    warps = max(1, min(HELD.warps, block_c * frames // 2048))
-    tile = HELD._replace(channels=block_c, frames=frames, warps=warps)
+    frames = max(min(tile.frames, tile.channels * tile.frames // block_c), 1)
+    warps = max(min(tile.warps, block_c * frames // THREAD_ELEMENTS), 1)
+    tile = tile._replace(channels=block_c, frames=frames, warps=warps)
     return {**tile_constants(x, tile), "HOLD": True}
+
+
+def aligned(x: Tensor) -> bool:
+    """Whether vectors of 16 bytes divide the rows of x (B, C, T)."""
+    return x.shape[2] * x.element_size() % 16 == 0
 
 
 def tile_constants(x: Tensor, tile: Tile) -> dict[str, Any]:

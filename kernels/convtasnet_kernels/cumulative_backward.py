@@ -12,6 +12,7 @@ from torch import Tensor
 from convtasnet_kernels.cumulative import (
     Tile,
     activate,
+    aligned,
     chunk_mask,
     load_channels,
     tile_constants,
@@ -66,17 +67,29 @@ def _gradient_sums(
             tl.store(partial_ptr + C + lane, tl.sum(g, axis=1), mask=lane < C)
         if weight_ptr is not None:
             w = load_channels(weight_ptr, c, C, BLOCK_C)
-            g *= w
-            gx *= w
-        g_sum += g
-        gx_sum += gx
+            g_sum += g * w
+            gx_sum += gx * w
+        else:
+            g_sum += g
+            gx_sum += gx
         x_ptr += tl.cast(T, tl.int64) * BLOCK_C
         dy_ptr += tl.cast(T, tl.int64) * BLOCK_C
     return tl.sum(g_sum, axis=0), tl.sum(gx_sum, axis=0)
 
 
 @triton.jit
-def _terms(g, gx, mean, rstd, valid, start, places, GROUP: tl.constexpr, C: tl.constexpr):
+def _terms(
+    g,
+    gx,
+    mean,
+    rstd,
+    valid,
+    start,
+    places,
+    GROUP: tl.constexpr,
+    C: tl.constexpr,
+    CANCELS: tl.constexpr,
+):
     """own, later and slope of each frame: dx = rstd·(g - own + later - slope·xhat).
 
     ``places`` is (workspace_ptr, item, items, tiles, order) of ``sums_before``. What frame s sends
@@ -93,14 +106,15 @@ def _terms(g, gx, mean, rstd, valid, start, places, GROUP: tl.constexpr, C: tl.c
     slope = gx * inverse
     b = tl.where(valid, -(rstd * rstd) * slope, 0.0)
     a = tl.where(valid, -rstd * own, 0.0) - b * rise
-    # float64: at C = 1 the frame's own a, taken off again, is 1/sqrt(eps) times what is left.
-    a, b = a.to(tl.float64), b.to(tl.float64)
-    tile_b = tl.sum(b, axis=0)
-    tile_a = tl.sum(a, axis=0) - near.to(tl.float64) * tile_b
+    if CANCELS:  # the frame's own a, taken off again, may be 1/sqrt(eps) times what is left
+        a, b = a.to(tl.float64), b.to(tl.float64)
+    near = near.to(tl.float64)
+    tile_b = tl.sum(b, axis=0).to(tl.float64)
+    tile_a = tl.sum(a, axis=0).to(tl.float64) - near * tile_b
     later_a, later_b = sums_before(workspace_ptr, item, items, tiles, order, tile_a, tile_b, GROUP)
-    later_a += near.to(tl.float64) * later_b
+    later_a = (later_a + near * later_b).to(a.dtype)
     a = (later_a + (tl.cumsum(a, axis=0, reverse=True) - a)).to(tl.float32)
-    b = (later_b + (tl.cumsum(b, axis=0, reverse=True) - b)).to(tl.float32)
+    b = (later_b.to(b.dtype) + (tl.cumsum(b, axis=0, reverse=True) - b)).to(tl.float32)
     std = 1.0 / rstd
     return own, (a + rise * b) * std, slope - b * std * std
 
@@ -125,8 +139,10 @@ def _backward_kernel(
     STAGES: tl.constexpr,  # chunks on their way
     WIDE: tl.constexpr,  # 64-bit offsets inside a chunk
     GROUP: tl.constexpr,
-    FOLD: tl.constexpr,  # xhat and dx by fewer, fused operations
+    CANCELS: tl.constexpr,  # few channels: dx is what is left of g - own
 ):
+    # xhat and dx by fewer, fused operations
+    FOLD: tl.constexpr = x_ptr.dtype.element_ty.primitive_bitwidth == 16 and not CANCELS
     T = vectors * VECTOR
     tiles = tl.cdiv(T, BLOCK_T)
     ticket = take_ticket(workspace_ptr)
@@ -150,8 +166,11 @@ def _backward_kernel(
         C, BLOCK_C, BLOCK_T, STAGES, WIDE, FOLD,
     )  # fmt: skip
     places = (workspace_ptr, item, B, tiles, order)
-    own, later, slope = _terms(g_sum, gx_sum, mean, rstd, valid, start, places, GROUP, C)
+    own, later, slope = _terms(g_sum, gx_sum, mean, rstd, valid, start, places, GROUP, C, CANCELS)
     offsets = tile_offsets(T, BLOCK_C, BLOCK_T, WIDE)
+    # dx = rstd·g + fixed - scale·x, the same with what a frame's channels share taken together
+    fixed = ((later - own) + slope * ((pivot + mean) * rstd)) * rstd
+    scale = slope * rstd * rstd
     da = tl.zeros((BLOCK_C, BLOCK_T), tl.float32)
     for c in tl.range(0, C, BLOCK_C, num_stages=STAGES):
         mask = chunk_mask(valid, c, C, BLOCK_C)
@@ -159,11 +178,11 @@ def _backward_kernel(
         g = tl.load(dy_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
         if weight_ptr is not None:
             g *= load_channels(weight_ptr, c, C, BLOCK_C)
-        xhat = _normalized(activate(u, prelu_ptr), pivot, mean, rstd, FOLD)
+        x = activate(u, prelu_ptr)
         if FOLD:
-            fixed = (later - own) * rstd
-            dx = g * rstd[None, :] + fixed[None, :] - xhat * (slope * rstd)[None, :]
+            dx = g * rstd[None, :] + fixed[None, :] - x * scale[None, :]
         else:
+            xhat = _normalized(x, pivot, mean, rstd, FOLD)
             dx = ((g - own[None, :]) + later[None, :] - slope[None, :] * xhat) * rstd[None, :]
         if slope_ptr is not None:
             da += dx * tl.where(u > 0, 0.0, u)  # masked lanes hold u = 0
@@ -177,20 +196,23 @@ def _backward_kernel(
         tl.store(slope_ptr + ticket, tl.sum(tl.sum(da, axis=1), axis=0))
 
 
-TILES = {2: Tile(32, 64, 4, 128, 3), 4: Tile(32, 32, 4, 128, 3)}
-# Few channels cancel: dx is what is left of g - own, and fma(dy, weight, -own), which does not
-# round dy·weight as own did, would leave a rounding more.
+# By bytes an element, and whether vectors of 16 bytes divide the rows.
+TILES = {
+    (2, True): Tile(32, 64, 4, 128, 3),
+    (4, True): Tile(32, 32, 4, 128, 3),
+    (2, False): Tile(32, 32, 4, None, 1),
+    (4, False): Tile(32, 32, 4, None, 1),
+}
+# With fewer, dx is what is left of g - own, and fma(dy, weight, -own), which does not round
+# dy·weight as own did, would leave a rounding more.
 CANCELLING_CHANNELS = 16
 
 
 def backward_tile(x: Tensor) -> dict[str, Any]:
     """The constants of the backward kernel over x (B, C, T)."""
     cancels = x.shape[1] < CANCELLING_CHANNELS
-    return {
-        **tile_constants(x, TILES[x.element_size()]),
-        "FOLD": x.element_size() == 2 and not cancels,
-        "enable_fp_fusion": not cancels,
-    }
+    tile = TILES[x.element_size(), aligned(x)]
+    return {**tile_constants(x, tile), "CANCELS": cancels, "enable_fp_fusion": not cancels}
 
 
 def backward(

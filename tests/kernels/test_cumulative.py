@@ -33,10 +33,13 @@ def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     from convtasnet_kernels import cumulative, cumulative_backward
 
     monkeypatch.setattr(cumulative, "GROUP", 2)
-    monkeypatch.setattr(cumulative, "HELD_ELEMENTS", 1)  # the fewest frames a tile
-    for module, table in ((cumulative, "STREAMED"), (cumulative_backward, "TILES")):
-        tiles = {size: tile._replace(frames=8) for size, tile in getattr(module, table).items()}
-        monkeypatch.setattr(module, table, tiles)
+    for module, name in (
+        (cumulative, "HELD"),
+        (cumulative, "STREAMED"),
+        (cumulative_backward, "TILES"),
+    ):
+        table = getattr(module, name)
+        monkeypatch.setattr(module, name, {k: t._replace(frames=8) for k, t in table.items()})
 
 
 @pytest.fixture(params=PATHS)
