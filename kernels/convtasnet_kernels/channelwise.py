@@ -15,7 +15,7 @@ from torch import Tensor
 
 from convtasnet_kernels import channelwise_wide
 from convtasnet_kernels.channelwise_tile import _activate, _sums, _tile
-from convtasnet_kernels.persistent import share
+from convtasnet_kernels.persistent import EACH, share
 
 
 @triton.jit(do_not_specialize=["B", "steps"])
@@ -102,7 +102,7 @@ class Tile(NamedTuple):
     programs: int  # on each multiprocessor
 
 
-TILES = {2: Tile(128, 16, 8, 2, 2), 4: Tile(64, 16, 8, 2, 2)}
+TILES = {2: Tile(64, 16, 4, 1, EACH), 4: Tile(32, 16, 4, 1, EACH)}
 CHANNELS = 4096  # more are for channelwise_wide
 
 

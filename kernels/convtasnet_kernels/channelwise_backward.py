@@ -121,7 +121,7 @@ def _backward_kernel(
 
 
 # As in channelwise.py.
-TILES = {2: Tile(128, 16, 8, 2, 2), 4: Tile(64, 16, 8, 2, 2)}
+TILES = {2: Tile(64, 32, 8, 2, 1), 4: Tile(64, 16, 8, 3, 1)}
 
 
 def backward(

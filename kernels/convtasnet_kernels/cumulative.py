@@ -187,8 +187,8 @@ def _forward_kernel(
     T = vectors * VECTOR
     tiles = tl.cdiv(T, BLOCK_T)
     ticket = take_ticket(workspace_ptr)
-    item = ticket // tiles
-    tile = (ticket % tiles).to(tl.int32)
+    item = (ticket // tiles).to(tl.int64)
+    tile = ticket % tiles
     start = tile * BLOCK_T
     j = tl.arange(0, BLOCK_T)
     valid = start + j < T
@@ -246,11 +246,11 @@ class Tile(NamedTuple):
 
 # A float32 tile that registers hold, and tiles that are streamed, by bytes an element; of rows that
 # vectors of 16 bytes divide, and of others, whose every element costs an address and a load.
-HELD = {True: Tile(512, 32, 8, 128, 1), False: Tile(512, 16, 16, None, 1)}
+HELD = {True: Tile(512, 32, 8, 128, 1), False: Tile(512, 32, 16, None, 1)}
 STREAMED = {
-    (2, True): Tile(64, 64, 4, None, 3),
+    (2, True): Tile(64, 64, 4, 128, 3),
     (4, True): Tile(32, 32, 4, None, 3),
-    (2, False): Tile(64, 32, 8, None, 1),
+    (2, False): Tile(64, 32, 4, None, 1),
     (4, False): Tile(64, 32, 8, None, 1),
 }
 HELD_CHANNELS = 4096

@@ -146,8 +146,8 @@ def _backward_kernel(
     T = vectors * VECTOR
     tiles = tl.cdiv(T, BLOCK_T)
     ticket = take_ticket(workspace_ptr)
-    item = ticket // tiles
-    order = (ticket % tiles).to(tl.int32)  # the last frames come first
+    item = (ticket // tiles).to(tl.int64)
+    order = ticket % tiles  # the last frames come first
     start = (tiles - 1 - order) * BLOCK_T
     j = tl.arange(0, BLOCK_T)
     valid = start + j < T
@@ -160,7 +160,7 @@ def _backward_kernel(
     mean = tl.load(stats_ptr + j, mask=valid, other=0.0)
     rstd = tl.load(stats_ptr + tl.cast(B, tl.int64) * T + j, mask=valid, other=1.0)
     if partial_ptr is not None:
-        partial_ptr += ticket * (2 * C)
+        partial_ptr += ticket.to(tl.int64) * (2 * C)
     g_sum, gx_sum = _gradient_sums(
         dy_ptr, x_ptr, weight_ptr, prelu_ptr, partial_ptr, pivot, mean, rstd, valid, T,
         C, BLOCK_C, BLOCK_T, STAGES, WIDE, FOLD,
@@ -200,8 +200,8 @@ def _backward_kernel(
 TILES = {
     (2, True): Tile(32, 64, 4, 128, 3),
     (4, True): Tile(32, 32, 4, 128, 3),
-    (2, False): Tile(32, 32, 4, None, 1),
-    (4, False): Tile(32, 32, 4, None, 1),
+    (2, False): Tile(32, 32, 8, None, 1),
+    (4, False): Tile(32, 32, 8, None, 1),
 }
 # With fewer, dx is what is left of g - own, and fma(dy, weight, -own), which does not round
 # dy·weight as own did, would leave a rounding more.

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from convtasnet_kernels import layer_wide
-from convtasnet_kernels.persistent import share
+from convtasnet_kernels.persistent import EACH, share
 
 
 @triton.jit
@@ -108,11 +108,11 @@ class Tile(NamedTuple):
 # By bytes an element, shortest rows first; longer rows than the last line's are for layer_wide.
 TILES = {
     2: (
-        Tile(1024, 4, 1024, 8, 2, 4),
-        Tile(2048, 2, 2048, 8, 2, 4),
-        Tile(4096, 1, 2048, 8, 2, 4),
-        Tile(8192, 1, 2048, 8, 2, 3),
-        Tile(16384, 1, 2048, 8, 2, 2),
+        Tile(1024, 1, 1024, 2, 1, EACH),
+        Tile(4096, 1, 1024, 4, 3, 4),
+        Tile(8192, 1, 1024, 4, 3, 2),
+        Tile(12288, 1, 1024, 8, 3, 1),
+        Tile(16384, 1, 2048, 8, 3, 1),
         Tile(32768, 1, 4096, 16, 2, 1),
     ),
     4: (

@@ -20,12 +20,12 @@ GROUP = 256  # tiles whose sums are published once more as one
 
 @triton.jit
 def take_ticket(workspace_ptr):
-    """The place of this program in the order in which programs started, from 0, int64.
+    """The place of this program in the order in which programs started, from 0, int32.
 
     A program that waits only for smaller tickets waits for programs that run already: the launch
     cannot hang, in whatever order the device starts its blocks.
     """
-    return tl.atomic_add(workspace_ptr, 1, sem="relaxed")
+    return tl.atomic_add(workspace_ptr, 1, sem="relaxed").to(tl.int32)
 
 
 @triton.jit

@@ -10,6 +10,9 @@ import triton.language as tl
 from torch import Tensor
 
 
+EACH = 2**20  # so many programs on a multiprocessor that each has one tile
+
+
 @triton.jit
 def _nothing_kernel():
     pass
