@@ -1,6 +1,6 @@
 """Normalization modules of the separator, each with an optional PReLU in front.
 
-The one file that imports the kernels. Shapes are (B, C, F): batch, channels, frames.
+Shapes are (B, C, F): batch, channels, frames.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from convtasnet.depthwise import DepthwiseConv
 from convtasnet.norms import NORMS, Frames, valid_frames
 
 MASK_ACTIVATIONS = ("relu", "sigmoid", "softmax")
@@ -39,14 +40,10 @@ class Block(nn.Module):
         residual: bool = True,
     ) -> None:
         super().__init__()
-        reach = dilation * (kernel_size - 1)
-        self.padding = (reach, 0) if causal else (reach // 2, reach - reach // 2)
         self.split = [bn_chan if residual else 0, skip_chan]
         self.conv_in = nn.Conv1d(bn_chan, hid_chan, 1)
         self.norm_in = NORMS[norm](hid_chan, prelu=True)
-        self.depthwise = nn.Conv1d(
-            hid_chan, hid_chan, kernel_size, dilation=dilation, groups=hid_chan
-        )
+        self.depthwise = DepthwiseConv(hid_chan, kernel_size, dilation, causal)
         self.norm_out = NORMS[norm](hid_chan, prelu=True)
         self.conv_out = nn.Conv1d(hid_chan, sum(self.split), 1)
 
@@ -59,8 +56,8 @@ class Block(nn.Module):
         y = self.norm_in(self.conv_in(x), frames)
         if isinstance(frames, Tensor):
             y = torch.where(valid_frames(y, frames), y, 0.0)
-        y = self.depthwise(nn.functional.pad(y, self.padding))
-        residual, skip = self.conv_out(self.norm_out(y, frames)).split(self.split, dim=1)
+        y = self.norm_out(self.depthwise(y), frames)
+        residual, skip = self.conv_out(y).split(self.split, dim=1)
         return residual, skip
 
 
