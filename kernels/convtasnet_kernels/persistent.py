@@ -9,7 +9,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-
 EACH = 2**20  # so many programs on a multiprocessor that each has one tile
 
 
