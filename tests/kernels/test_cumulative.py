@@ -33,13 +33,13 @@ def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     from convtasnet_kernels import cumulative, cumulative_backward
 
     monkeypatch.setattr(cumulative, "GROUP", 2)
-    for module, name in (
-        (cumulative, "HELD"),
-        (cumulative, "STREAMED"),
-        (cumulative_backward, "TILES"),
+    for module, name, sizes in (
+        (cumulative, "HELD", {"frames": 16}),
+        (cumulative, "STREAMED", {"frames": 16, "channels": 256}),  # few, large steps
+        (cumulative_backward, "TILES", {"frames": 16, "channels": 256}),
     ):
-        table = getattr(module, name)
-        monkeypatch.setattr(module, name, {k: t._replace(frames=8) for k, t in table.items()})
+        tiles = {key: tile._replace(**sizes) for key, tile in getattr(module, name).items()}
+        monkeypatch.setattr(module, name, tiles)
 
 
 @pytest.fixture(params=PATHS)
