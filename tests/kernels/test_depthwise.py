@@ -110,6 +110,8 @@ def test_any_length(device: str, frames: int, dilation: int) -> None:
 def test_rows_that_share_vectors(
     device: str, shape: tuple[int, int, int], dtype: torch.dtype
 ) -> None:
+    if INTERPRET and dtype == torch.float32:
+        pytest.skip("the longer vectors are enough for the interpreter, which is slow")
     check(taps_case(shape, dtype=dtype, device=device), 2, causal=True)
 
 

@@ -75,6 +75,8 @@ def test_equals_pytorch(device: str) -> None:
 
 @pytest.mark.parametrize("columns", [1, 3, 96, 129, 257, 384, 2560, 8704])
 def test_padded_lanes_stay_out_of_the_statistics(device: str, columns: int) -> None:
+    if INTERPRET and columns > 2560:
+        pytest.skip("too slow in the interpreter, which sees rows of three chunks anyway")
     case = rows((ROWS, columns), mean=5.0, device=device)
     assert_close(case.run(layer_norm), expected_of(case), case)
 
