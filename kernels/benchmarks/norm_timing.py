@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 import torch
 from norm_peers import OURS, Peer
 from norm_workloads import DTYPES, Workload
-from stopwatch import graph_time, wall_time
 from torch._functorch import config as aot_config
+
+from convtasnet_kernels.timing.stopwatch import graph_time, wall_time
 
 PASSES = {"forward": 2, "backward": 3}  # over the map, at least; a copy makes 2
 COPY = "copy"

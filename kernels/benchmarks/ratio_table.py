@@ -1,14 +1,14 @@
-"""Tables for the terminal, in Markdown: maps down, implementations across."""
+"""Tables of the norms: maps down, implementations across."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from norm_timing import Timing
 from norm_workloads import Workload
 
-NOTHING = "–"
+from convtasnet_kernels.timing.table import NOTHING, markdown
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,3 @@ def rates(timing: Timing | None) -> str:
         return NOTHING
     passes = ["forward"] if timing.backward is None else ["forward", "backward"]
     return " / ".join(f"{timing.gb_per_s(each):.0f}" for each in passes)
-
-
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table with aligned columns.
-
-    >>> print(markdown(["N", "ours"], [["512", "1.0"], ["1024", "12.5"]]))
-    | N    | ours |
-    | ---- | ---- |
-    | 512  | 1.0  |
-    | 1024 | 12.5 |
-    """
-    rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = [header, ["-" * width for width in widths], *rows]
-    padded = ([cell.ljust(n) for cell, n in zip(line, widths, strict=True)] for line in lines)
-    return "\n".join(f"| {' | '.join(line)} |" for line in padded)

@@ -18,12 +18,13 @@ from norm_cases import Case, assert_close, make_case
 from torch import Tensor
 
 from convtasnet_kernels import reference
+from convtasnet_kernels.timing import stopwatch
+from convtasnet_kernels.timing.table import markdown
 
 FOLDER = Path(__file__).resolve().parents[2] / "kernels" / "benchmarks"
 sys.path.insert(0, str(FOLDER))  # as for a script, which finds its siblings
 
 import bench_norms  # noqa: E402
-import stopwatch  # noqa: E402
 from norm_peers import LAYER_EPS, PEERS, Norm, cumulative_reference, formula  # noqa: E402
 from norm_timing import Laboratory, Timing  # noqa: E402
 from norm_workloads import (  # noqa: E402
@@ -35,7 +36,7 @@ from norm_workloads import (  # noqa: E402
     gpu_maps,
     workloads,
 )
-from ratio_table import Row, markdown, norm_table  # noqa: E402
+from ratio_table import Row, norm_table  # noqa: E402
 
 NORMS = [
     pytest.param(family, peer.norm, id=f"{family}-{peer.name}")
@@ -253,6 +254,20 @@ def test_a_backward_pass_is_part_of_the_graph() -> None:
         assert 0 < stopwatch.graph_time(call) < 1000
         torch.cuda.synchronize()
     assert counter.item() > 5 * called  # the replays ran it, too
+
+
+@pytest.mark.gpu
+def test_calls_that_are_not_captured_run_each_time() -> None:
+    called = 0
+    counter = torch.zeros((), device="cuda")
+
+    def call() -> None:
+        nonlocal called
+        called += 1
+        counter.add_(1)
+
+    assert 0 < stopwatch.event_time(call, least=60) < 1000
+    assert counter.item() == called >= 60
 
 
 @pytest.mark.gpu
