@@ -52,7 +52,9 @@ NORMS = {
         ("cumulative", "cumulative_backward", "partials"),
     ),
     "global": Norm(
-        global_layer_norm, reference.global_, ("global_", "global_backward", "partials")
+        global_layer_norm,
+        reference.global_,
+        ("global_", "global_backward", "global_tile", "partials"),
     ),
     "channelwise": Norm(
         channelwise_layer_norm,
