@@ -1,7 +1,7 @@
-"""The global norm in Triton: one launch that adds up each item and normalizes it from the L2.
+"""The global norm in Triton: one launch adds up the items, a second normalizes them.
 
-``global_tile.py`` tells how programs share the work. Sums are float32 inside rows of 16 bytes,
-around the item's first sample, and float64 beyond; each has one order, every offset is 64 bits
+The second goes backwards, so that it finds in the L2 what the first read last. Sums are float32
+around the first sample of each span, then float64; each has one order, every offset is 64 bits
 wide. Import this module only where Triton is wanted.
 """
 
@@ -14,193 +14,147 @@ from torch import Tensor
 
 from convtasnet_kernels.global_tile import (
     activate,
-    alignment,
-    apply_index,
-    by_channel,
+    both_sums,
+    combined,
+    constants,
+    empty_sums,
     item_length,
     item_pivot,
-    item_result,
     item_sums,
+    load_channels,
+    load_mask,
+    load_slope,
     packed,
-    publish_result,
-    schedule,
-    share,
+    place,
+    row_begin,
+    row_vectors,
+    spans,
     split_center,
-    step_offsets,
-    step_rows,
-    tile_start,
-    touched,
+    store_tile,
     valid_elements,
 )
-from convtasnet_kernels.lookback import take_ticket
 
 
-@triton.jit
-def _sum_tile(
-    x_ptr,
-    prelu_ptr,
-    lengths_ptr,
-    words_ptr,
-    stats_ptr,
-    eps,
-    ticket,
-    tiles,
-    group,
-    B,
+@triton.jit(do_not_specialize=["C", "T", "chunks", "steps"])
+def _sums_kernel(
+    x_ptr,  # (B, C, T) input
+    prelu_ptr,  # (1,) slope or None
+    lengths_ptr,  # (B,) integers, valid frames, or None
+    sums_ptr,  # out: (2, B, programs an item) float64, (v - pivot) and its square, over n
     C,
     T,
-    N,
+    chunks,  # spans of a row
+    steps,  # tiles of a span
     V: tl.constexpr,
     ROWS: tl.constexpr,
-    ITEMS: tl.constexpr,
-    STEP: tl.constexpr,
-    TILE: tl.constexpr,
+    WHOLE: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    R: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
-    """Publishes a tile's sums of (v - pivot) and of its square."""
-    item = ticket // tiles
-    tile = ticket - item * tiles
-    item = item.to(tl.int64)
-    x_ptr += item * N
+    program = tl.program_id(0)
+    item, channel, chunk = place(program, C, chunks, BLOCK_C)
     length = item_length(lengths_ptr, item, T)
-    pivot = item_pivot(x_ptr, prelu_ptr, length)
-    start, channel, frame = tile_start(tile, T, TILE)
-    x_ptr += start
-    first = tl.zeros((STEP // V,), tl.float64)
-    second = tl.zeros((STEP // V,), tl.float64)
-    for k in range(0, TILE, STEP):
-        c, t = step_rows(k, channel, frame, T, V, STEP)
-        mask = touched(c, t, length, C, T, V, ITEMS)
-        u = tl.load(
-            x_ptr + step_offsets(k, V, STEP), mask=mask, other=0.0, eviction_policy="evict_last"
-        )
-        d = activate(u.to(tl.float32), prelu_ptr) - pivot
-        # Each row by its own mean: what is left to float32 cannot cancel.
-        if ITEMS and lengths_ptr is None:
-            mean = tl.sum(d, axis=1) * (1.0 / V)
-            d -= mean[:, None]
-            count = tl.where(c < C, V, 0)
-        else:
-            valid = valid_elements(c, t, length, C, T, V)
-            d = tl.where(valid, d, 0.0)
-            count = tl.sum(valid.to(tl.int32), axis=1)
-            mean = tl.sum(d, axis=1) / tl.maximum(count, 1).to(tl.float32)
-            d = tl.where(valid, d - mean[:, None], 0.0)
-        square = tl.where(count > 0, tl.sum(d * d, axis=1), 0.0)
-        mean = tl.where(count > 0, mean, 0.0).to(tl.float64)
-        total = mean * count.to(tl.float64)
-        first += total
-        second += square.to(tl.float64) + mean * total
-    share(words_ptr, ticket, tl.sum(first, axis=0), tl.sum(second, axis=0), tile, tiles, group, B)
-    if tile == tiles - 1:
-        mean, square = item_sums(words_ptr, item, tiles, group, B)
-        n = tl.maximum(length.to(tl.float64) * C, 1.0)
-        mean /= n
-        var = square / n - mean * mean
-        var = tl.where(var < 0, 0.0, var)  # rounding; a maximum would swallow NaN
-        rstd = 1.0 / tl.sqrt(var + eps)
-        mean = mean.to(tl.float32)
-        tl.store(stats_ptr + item, mean)
-        tl.store(stats_ptr + B + item, rstd.to(tl.float32))
-        publish_result(words_ptr, item, pivot.to(tl.float64) + mean.to(tl.float64), rstd, B)
+    slope = load_slope(prelu_ptr)
+    start = chunk * steps * R
+
+    i = tl.arange(0, BLOCK_C)
+    _, lead = row_begin(item, channel, i, C, T, V, ROWS)
+    begin = tl.minimum(tl.maximum(start * V - lead, 0), length)
+    end = tl.minimum(tl.maximum((start + steps * R) * V - lead, 0), length)
+    count = tl.sum(tl.where(channel + i < C, end - begin, 0), axis=0).to(tl.float64)
+    own = tl.minimum(start * V, length - 1)
+    own_ptr = x_ptr + (item * C + channel) * T + own
+    own = activate(tl.load(own_ptr, mask=length > 0, other=0.0).to(tl.float32), prelu_ptr, slope)
+    shift = own.to(tl.float64) - item_pivot(x_ptr, prelu_ptr, slope, item, length, C, T)
+
+    n = tl.arange(0, BLOCK_C * R)
+    c = channel + n // R
+    first, lead = row_begin(item, channel, n // R, C, T, V, ROWS)
+    total = tl.zeros((BLOCK_C * R,), tl.float32)
+    squares = tl.zeros((BLOCK_C * R,), tl.float32)
+    for step in tl.range(0, steps, num_stages=STAGES):
+        j = start + step * R + n % R
+        t = j * V - lead
+        offsets = ((first + j) * V)[:, None] + tl.arange(0, V)[None, :]
+        mask = load_mask(c, t, length, C, V, WHOLE)
+        u = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+        d = activate(u.to(tl.float32), prelu_ptr, slope) - own
+        if lengths_ptr is not None or not ROWS:
+            mask = valid_elements(c, t, length, C, V)
+        d = tl.where(mask, d, 0.0)
+        total += tl.sum(d, axis=1)
+        squares += tl.sum(d * d, axis=1)
+
+    total, squares = both_sums(total.to(tl.float64), squares.to(tl.float64))
+    # Around the item's pivot, where the sums of all programs add up.
+    squares += shift * (2.0 * total + count * shift)
+    total += count * shift
+    scale = 1.0 / tl.maximum(length.to(tl.float64) * C, 1.0)
+    tl.store(sums_ptr + program, total * scale)
+    tl.store(sums_ptr + tl.num_programs(0) + program, squares * scale)
 
 
-@triton.jit
-def _apply_tile(
-    x_ptr,
-    weight_ptr,
-    bias_ptr,
-    prelu_ptr,
-    lengths_ptr,
-    words_ptr,
-    y_ptr,
-    index,
-    tiles,
-    B,
-    C,
-    T,
-    N,
-    V: tl.constexpr,
-    ROWS: tl.constexpr,
-    ITEMS: tl.constexpr,
-    STEP: tl.constexpr,
-    TILE: tl.constexpr,
-):
-    """Normalizes a tile once the sums of its item are there."""
-    item, tile = apply_index(index, tiles)
-    x_ptr += item * N
-    length = item_length(lengths_ptr, item, T)
-    start, channel, frame = tile_start(tile, T, TILE)
-    x_ptr += start
-    y_ptr += item * N + start
-    center, rstd = item_result(words_ptr, item, B)
-    high, low = split_center(center)
-    rstd = rstd.to(tl.float32)
-    for k in range(0, TILE, STEP):
-        c, t = step_rows(k, channel, frame, T, V, STEP)
-        mask = touched(c, t, length, C, T, V, ITEMS)
-        offsets = step_offsets(k, V, STEP)
-        u = tl.load(x_ptr + offsets, mask=mask, other=0.0, eviction_policy="evict_first")
-        scale = rstd
-        if weight_ptr is not None:
-            scale = rstd * by_channel(weight_ptr, c, t, C, T, V, ROWS)
-        shift = -low * scale
-        if bias_ptr is not None:
-            shift += by_channel(bias_ptr, c, t, C, T, V, ROWS)
-        y = (activate(u.to(tl.float32), prelu_ptr) - high) * scale + shift
-        if lengths_ptr is not None:
-            y = tl.where(valid_elements(c, t, length, C, T, V), y, 0.0)
-        mask = touched(c, t, T, C, T, V, ITEMS)
-        tl.store(y_ptr + offsets, y.to(y_ptr.dtype.element_ty), mask=mask)
-
-
-@triton.jit(do_not_specialize=["B", "C", "T", "lag", "group"])
-def _forward_kernel(
+@triton.jit(do_not_specialize=["B", "C", "T", "tiles", "count"])
+def _apply_kernel(
     x_ptr,  # (B, C, T) input
     weight_ptr,  # (C,) or None
     bias_ptr,  # (C,) or None
     prelu_ptr,  # (1,) slope or None
     lengths_ptr,  # (B,) integers, valid frames, or None
-    workspace_ptr,  # of lookback.py, zeroed
+    sums_ptr,  # (2, B, count) float64, of the first launch
     y_ptr,  # out: (B, C, T)
     stats_ptr,  # out: (2, B) float32, mean - pivot and rstd
     eps,
     B,
     C,
     T,
-    lag,  # tile u is applied after sum unit u + lag
-    group,  # sum units a group
-    V: tl.constexpr,  # elements of a row of a tile, 16 bytes
-    ROWS: tl.constexpr,  # whether T is a multiple of V
-    ITEMS: tl.constexpr,  # whether C·T is
-    STEP: tl.constexpr,
-    TILE: tl.constexpr,
+    tiles,  # of a row
+    count,
+    V: tl.constexpr,
+    ROWS: tl.constexpr,
+    WHOLE: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    R: tl.constexpr,
 ):
-    ticket = take_ticket(workspace_ptr).to(tl.int32)
-    words_ptr = workspace_ptr + 1
-    N = tl.cast(C, tl.int64) * T
-    tiles = tl.cdiv(N, TILE).to(tl.int32)
-    if ITEMS:
-        N = N // V * V  # tells the compiler
-    if ticket < B * tiles:
-        _sum_tile(
-            x_ptr, prelu_ptr, lengths_ptr, words_ptr, stats_ptr, eps, ticket, tiles, group, B, C,
-            T, N, V, ROWS, ITEMS, STEP, TILE,
-        )  # fmt: skip
-    if ticket >= lag:
-        _apply_tile(
-            x_ptr, weight_ptr, bias_ptr, prelu_ptr, lengths_ptr, words_ptr, y_ptr, ticket - lag,
-            tiles, B, C, T, N, V, ROWS, ITEMS, STEP, TILE,
-        )  # fmt: skip
+    item, channel, tile = place(tl.num_programs(0) - 1 - tl.program_id(0), C, tiles, BLOCK_C)
+    length = item_length(lengths_ptr, item, T)
+    n = tl.arange(0, BLOCK_C * R)
+    c = channel + n // R
+    first, lead = row_begin(item, channel, n // R, C, T, V, ROWS)
+    j = tile * R + n % R
+    t = j * V - lead
+    offsets = ((first + j) * V)[:, None] + tl.arange(0, V)[None, :]
+    mask = load_mask(c, t, length, C, V, WHOLE)
+    u = tl.load(x_ptr + offsets, mask=mask, other=0.0, eviction_policy="evict_first")
+    slope = load_slope(prelu_ptr)
+    pivot = item_pivot(x_ptr, prelu_ptr, slope, item, length, C, T)
+    scale = load_channels(weight_ptr, c, C, 1.0)
+    bias = load_channels(bias_ptr, c, C, 0.0)
+
+    mean, square = item_sums(sums_ptr, item, B, count)
+    var = square - mean * mean
+    var = tl.where(var < 0, 0.0, var)  # rounding; a maximum would swallow NaN
+    mean = mean.to(tl.float32)
+    rstd = tl.rsqrt((var + eps).to(tl.float32))
+    if (channel == 0) & (tile == 0):
+        tl.store(stats_ptr + item, mean)
+        tl.store(stats_ptr + B + item, rstd)
+    high, low = split_center(pivot + mean.to(tl.float64))
+    scale *= rstd
+    shift = bias - low * scale
+    d = activate(u.to(tl.float32), prelu_ptr, slope) - high
+    y = d * scale[:, None] + shift[:, None]
+    if lengths_ptr is not None:
+        y = tl.where(valid_elements(c, t, length, C, V), y, 0.0)
+    store_tile(y_ptr + offsets, y, c, t, C, T, V, ROWS)
 
 
-# (STEP, TILE, warps) by bytes an element.
-TILES = {2: (4096, 16384, 8), 4: (4096, 16384, 8)}
-
-
-def tile_sizes(x: Tensor) -> dict[str, int | bool]:
-    """The constants of the kernel for x (B, C, T), and its warps."""
-    step, size, warps = TILES[x.element_size()]
-    return {**alignment(x), "STEP": step, "TILE": size, "num_warps": warps}
+# By bytes an element: (channels, frames, warps) of a tile; of the sums, in rows of SPAN frames too.
+SUMS_TILES = {2: (8, 256, 4), 4: (8, 128, 4)}
+APPLY_TILES = {2: (8, 512, 4), 4: (16, 128, 4)}
+SPAN = 4096
+STAGES = 4  # tiles on their way at a time
 
 
 def forward(
@@ -219,12 +173,18 @@ def forward(
     if x.numel() == 0:
         return y, x.new_zeros((2, B), dtype=torch.float32)
     stats = x.new_empty((2, B), dtype=torch.float32)
-    constants = tile_sizes(x)
-    tiles = triton.cdiv(C * T, constants["TILE"])
-    lag, group, workspace = schedule(x, tiles, tiles)
+    fixed = constants(x, SUMS_TILES[x.element_size()])
+    chunks, steps = spans(T, fixed, SPAN)
+    sums = empty_sums(x, triton.cdiv(C, fixed["BLOCK_C"]) * chunks)
     with torch.cuda.device_of(x):
-        _forward_kernel[(B * tiles + lag,)](
-            x, weight, bias, prelu, lengths, workspace, y, stats, eps, B, C, T, lag, group,
-            **constants,
+        _sums_kernel[(sums.numel() // 2,)](
+            x, prelu, lengths, sums, C, T, chunks, steps, **fixed, STAGES=STAGES
+        )
+        sums = combined(sums)
+        fixed = constants(x, APPLY_TILES[x.element_size()])
+        tiles = triton.cdiv(row_vectors(T, fixed), fixed["R"])
+        _apply_kernel[(B * triton.cdiv(C, fixed["BLOCK_C"]) * tiles,)](
+            x, weight, bias, prelu, lengths, sums, y, stats, eps, B, C, T, tiles, sums.shape[2],
+            **fixed,
         )  # fmt: skip
     return y, stats

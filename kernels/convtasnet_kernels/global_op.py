@@ -28,8 +28,8 @@ def global_layer_norm(
     """Conv-TasNet's global layer norm (gLN): each item over all its channels and valid frames.
 
     From Luo and Mesgarani, 2019 (arXiv:1809.07454); the same as ``GroupNorm(1, C)`` where all
-    frames are valid. Statistics are float32 sums around the first sample of the item, added up in
-    float64; they hold for deviations from it below 1e18.
+    frames are valid. Statistics are float32 sums around samples of the item, added up in float64;
+    they hold for deviations from them below 1e18.
 
     Args:
         x: (B, C, T) float16, bfloat16, float32 or float64; B and T may be 0.

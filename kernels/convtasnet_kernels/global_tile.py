@@ -1,30 +1,38 @@
-"""What the global norm's two directions share: flat tiles of an item, and how they are summed.
+"""What the global norm's kernels share: tiles of rows, sums that one launch leaves the next.
 
-An item (C, T) is one flat array. A tile is ``TILE`` of its elements in rows of ``V``, 16 bytes,
-whatever T is: rows of T = 3999 elements are read as fast as rows of 4000. Programs come in ticket
-order. The one with ticket u adds up 'sum' unit u and then applies tile u - lag. The lag, chosen by
-``schedule``, makes all sum units of a tile's item smaller tickets than the tile's, so that no
-program waits for one that may not have started, yet short enough that the tile is still in the L2.
+A tile is ``BLOCK_C`` channels by ``R`` vectors of ``V`` elements, 16 bytes, flat: (BLOCK_C·R, V).
+A row that begins inside a vector (T no multiple of V) takes that vector whole and shares it with
+the row before: what a neighbour owns is masked when summed and left alone when stored.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from convtasnet_kernels import lookback
-from convtasnet_kernels.lookback import gather, publish
+from convtasnet_kernels.persistent import INTERPRETED
 
-LANES = tl.constexpr(256)  # words that a program gathers at once
-FAR = tl.constexpr(512)  # tiles of an item that the L2 cannot hold
+LANES = tl.constexpr(128)  # sums of an item that each program of the second launch adds up
 
 
 @triton.jit
-def activate(u, prelu_ptr):
+def load_slope(prelu_ptr):
+    """The PReLU's slope in float32; 1 if there is no PReLU."""
+    slope = 1.0
+    if prelu_ptr is not None:
+        slope = tl.load(prelu_ptr).to(tl.float32)
+    return slope
+
+
+@triton.jit
+def activate(u, prelu_ptr, slope):
     """float32 u through the PReLU, if there is one."""
     if prelu_ptr is not None:
-        u = tl.where(u > 0, u, u * tl.load(prelu_ptr).to(tl.float32))
+        u = tl.where(u > 0, u, u * slope)
     return u
 
 
@@ -39,117 +47,10 @@ def item_length(lengths_ptr, item, T):
 
 
 @triton.jit
-def item_pivot(x_ptr, prelu_ptr, length):
-    """The first sample of the item at x_ptr, after the PReLU; zero where no sample is valid."""
-    return tl.where(length > 0, activate(tl.load(x_ptr).to(tl.float32), prelu_ptr), 0.0)
-
-
-@triton.jit
-def apply_index(index, tiles):
-    """Item and tile of the apply unit ``index``.
-
-    An item too large for the L2 is applied from its end: its last tiles are still there.
-    """
-    item = index // tiles
-    tile = index - item * tiles
-    return item.to(tl.int64), tl.where(tiles > FAR, tiles - 1 - tile, tile)
-
-
-@triton.jit
-def tile_start(tile, T, TILE: tl.constexpr):
-    """A tile's first element in its item, and that element's channel and frame."""
-    start = tile.to(tl.int64) * TILE
-    channel = start // T
-    return start, channel.to(tl.int32), (start - channel * T).to(tl.int32)
-
-
-@triton.jit
-def step_rows(k, channel, frame, T, V: tl.constexpr, STEP: tl.constexpr):
-    """Channel and frame (STEP / V,) of each row of the step that begins k elements on."""
-    q = frame + k + tl.arange(0, STEP // V) * V
-    channels = (q.to(tl.uint32) // T.to(tl.uint32)).to(tl.int32)
-    return channel + channels, q - channels * T
-
-
-@triton.jit
-def step_offsets(k, V: tl.constexpr, STEP: tl.constexpr):
-    """(rows, V): from the tile's first element."""
-    return k + tl.arange(0, STEP // V)[:, None] * V + tl.arange(0, V)[None, :]
-
-
-@triton.jit
-def wraps(frame, T, V: tl.constexpr):
-    """(rows, V): the elements of a row that belong to the channel after that of its first."""
-    return frame[:, None] + tl.arange(0, V)[None, :] >= T
-
-
-@triton.jit
-def valid_elements(channel, frame, length, C, T, V: tl.constexpr):
-    """(rows, V): inside the item and its length."""
-    t = frame[:, None] + tl.arange(0, V)[None, :]
-    after = t >= T
-    t = tl.where(after, t - T, t)
-    return (t < length) & (channel[:, None] + after.to(tl.int32) < C)
-
-
-@triton.jit
-def touched(channel, frame, length, C, T, V: tl.constexpr, ITEMS: tl.constexpr):
-    """What to load: whole rows, or elements where items do not begin at a row."""
-    if ITEMS:
-        return ((channel < C) & ((frame < length) | (frame + V > T)))[:, None]
-    else:
-        return valid_elements(channel, frame, length, C, T, V)
-
-
-@triton.jit
-def by_channel(ptr, channel, frame, C, T, V: tl.constexpr, ROWS: tl.constexpr):
-    """Parameter (C,) of each element, (rows, 1) where a row lies in one channel, else (rows, V)."""
-    value = tl.load(ptr + channel, mask=channel < C, other=0.0).to(tl.float32)[:, None]
-    if not ROWS:
-        after = tl.load(ptr + channel + 1, mask=channel + 1 < C, other=0.0).to(tl.float32)
-        value = tl.where(wraps(frame, T, V), after[:, None], value)
-    return value
-
-
-@triton.jit
-def share(words_ptr, ticket, first, second, unit, units, group, B):
-    """Publishes the two sums of a sum unit; the last unit of a group does so for its group.
-
-    ``unit`` is the place in the item, which has ``units``. Words: two results of each item, first
-    and second sums of each unit, then, where ``group`` > 1, of each group.
-    """
-    words_ptr += 2 * B + ticket
-    total = B * units
-    publish(words_ptr, first)
-    publish(words_ptr + total, second)
-    place = unit % group
-    if (group > 1) & ((place == group - 1) | (unit == units - 1)):
-        first, second = gather(words_ptr - place, words_ptr + total - place, place + 1, LANES)
-        groups = tl.cdiv(units, group)
-        words_ptr += 2 * total - ticket + (ticket // units) * groups + unit // group
-        publish(words_ptr, first)
-        publish(words_ptr + B * groups, second)
-
-
-@triton.jit
-def item_sums(words_ptr, item, units, group, B):
-    """The two sums of an item, float64, for its last sum unit."""
-    groups = tl.cdiv(units, group)
-    words_ptr += 2 * B + tl.where(group > 1, 2 * B * units, 0) + item * groups
-    return gather(words_ptr, words_ptr + B * groups, groups, LANES)
-
-
-@triton.jit
-def publish_result(words_ptr, item, first, second, B):
-    """Shows all tiles of an item what they wait for."""
-    publish(words_ptr + item, first)
-    publish(words_ptr + B + item, second)
-
-
-@triton.jit
-def item_result(words_ptr, item, B):
-    """What ``publish_result`` showed, float64; waits for it."""
-    return gather(words_ptr + item, words_ptr + B + item, 1, 1)
+def item_pivot(x_ptr, prelu_ptr, slope, item, length, C, T):
+    """The first sample of an item, after the PReLU, float64; zero where no sample is valid."""
+    u = tl.load(x_ptr + item * C * T).to(tl.float32)
+    return tl.where(length > 0, activate(u, prelu_ptr, slope), 0.0).to(tl.float64)
 
 
 @triton.jit
@@ -159,39 +60,151 @@ def split_center(center):
     return high, (center - high.to(tl.float64)).to(tl.float32)
 
 
-GROUP = 256  # sum units whose sums are added up for the item's last one, where it has more
-SLACK = 64  # programs between an item's last sum unit and its first tile: they hide the wait
+@triton.jit
+def place(program, C, tiles, BLOCK_C: tl.constexpr):
+    """Item (int64), first channel, and tile in its rows, of a program; ``tiles`` are in a row."""
+    rows, tile = program // tiles, program % tiles
+    groups = tl.cdiv(C, BLOCK_C)
+    return (rows // groups).to(tl.int64), rows % groups * BLOCK_C, tile
 
 
-def schedule(x: Tensor, sums: int, applies: int) -> tuple[int, int, Tensor]:
-    """How the programs of one launch share the work.
+@triton.jit
+def row_begin(item, channel, i, C, T, V: tl.constexpr, ROWS: tl.constexpr):
+    """The first vector (int64) in the map of each row channel + i, where in it the row begins."""
+    row = item * C + channel
+    if ROWS:
+        return row * (T // V) + i.to(tl.int64) * (T // V), tl.zeros(i.shape, tl.int32)
+    else:
+        begin = row * T + i.to(tl.int64) * T
+        return begin // V, (begin % V).to(tl.int32)
+
+
+@triton.jit
+def valid_elements(c, t, length, C, V: tl.constexpr):
+    """(vectors, V): in a channel, and in 0..length - 1."""
+    frame = t[:, None] + tl.arange(0, V)[None, :]
+    return (c < C)[:, None] & (frame.to(tl.uint32) < length.to(tl.uint32))  # negative: a large one
+
+
+@triton.jit
+def load_mask(c, t, length, C, V: tl.constexpr, WHOLE: tl.constexpr):
+    """What to load of vectors that begin at frames t: they, whole, or elements."""
+    if WHOLE:
+        return ((c < C) & (t < length))[:, None]
+    else:
+        return valid_elements(c, t, length, C, V)
+
+
+@triton.jit
+def load_channels(ptr, c, C, absent: tl.constexpr):
+    """Parameters (C,) of the channels c in float32; ``absent`` if there are none."""
+    if ptr is None:
+        return tl.full(c.shape, absent, tl.float32)
+    else:
+        return tl.load(ptr + c, mask=c < C, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def store_tile(pointers, values, c, t, C, T, V: tl.constexpr, ROWS: tl.constexpr):
+    """Stores vectors that begin at frames t, and of those shared with other rows the row's part."""
+    values = values.to(pointers.dtype.element_ty)
+    inside = (c < C) & (t >= 0) & (t <= T - V)
+    tl.store(pointers, values, mask=inside[:, None])
+    if not ROWS:
+        tl.store(pointers, values, mask=~inside[:, None] & valid_elements(c, t, T, C, V))
+
+
+@triton.jit
+def both_sums(a, b):
+    """Two sums, of vectors (n,) each, in one exchange between the warps."""
+    return tl.split(tl.sum(tl.join(a, b), axis=0))
+
+
+@triton.jit
+def item_sums(sums_ptr, item, items, count):
+    """The two sums of an item, float64, of ``count`` each, at most ``LANES``.
+
+    All that the program loads before it begins before it waits: the compiler would move it behind.
+    """
+    i = tl.arange(0, LANES)
+    sums_ptr += item * count + i
+    first = tl.load(sums_ptr, mask=i < count, other=0.0)
+    second = tl.load(sums_ptr + items * count, mask=i < count, other=0.0)
+    tl.debug_barrier()
+    return both_sums(first, second)
+
+
+@triton.jit(do_not_specialize=["count"])
+def _combine_kernel(
+    sums_ptr,  # (rows, count) float64
+    out_ptr,  # out: (rows,) float64
+    count,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0)
+    sums_ptr += row.to(tl.int64) * count
+    total = tl.zeros((BLOCK,), tl.float64)
+    done = tl.zeros((), tl.int32)
+    while done < count:
+        i = done + tl.arange(0, BLOCK)
+        total += tl.load(sums_ptr + i, mask=i < count, other=0.0)
+        done += BLOCK
+    tl.store(out_ptr + row, tl.sum(total, axis=0))
+
+
+def combined(sums: Tensor) -> Tensor:
+    """(2, B, n) float64 sums, added up to (2, B, 1) where n is too large for ``item_sums``."""
+    if sums.shape[2] <= LANES.value:
+        return sums
+    out = sums.new_empty((*sums.shape[:2], 1))
+    _combine_kernel[(out.numel(),)](sums, out, sums.shape[2], BLOCK=4096, num_warps=8)
+    return out
+
+
+def constants(x: Tensor, tile: tuple[int, int, int]) -> dict[str, int | bool]:
+    """The constants of a kernel for x (B, C, T), and its warps.
 
     Args:
-        x: (B, C, T), none of them 0.
-        sums: sum units an item.
-        applies: tiles an item.
-
-    Returns:
-        the lag of tile u behind sum unit u, the units of a group, and a workspace.
-    """
-    B = x.shape[0]
-    lag = max(sums - 1, B * sums - 1 - (B - 1) * applies) + SLACK
-    group = 1 if sums <= GROUP else GROUP
-    groups = 0 if group == 1 else triton.cdiv(sums, group)
-    return lag, group, lookback.workspace(x, 2 * B * (1 + sums + groups))
-
-
-def alignment(x: Tensor) -> dict[str, int | bool]:
-    """V, and whether each channel, and each item, of x (B, C, T) begins at a multiple of V.
-
-    Rows of V = 1 where a row of 16 bytes could span three channels.
+        x: its shape and dtype count.
+        tile: channels and frames of a tile, powers of two, and warps.
     """
     _, C, T = x.shape
+    block_c, block_t, warps = tile
     v = 16 // x.element_size()
-    v = v if v <= T else 1
-    return {"V": v, "ROWS": T % v == 0, "ITEMS": C * T % v == 0}
+    channels = min(block_c, triton.next_power_of_2(C))
+    return {
+        "V": v,
+        "ROWS": T % v == 0,  # every row begins with a vector
+        "WHOLE": x.numel() % v == 0,  # the map is a whole number of vectors
+        "BLOCK_C": channels,
+        "R": block_c * block_t // (channels * v),
+        "num_warps": warps,
+    }
+
+
+def row_vectors(T: int, fixed: dict[str, int | bool]) -> int:
+    """Vectors that a row of T frames may touch."""
+    return triton.cdiv(T if fixed["ROWS"] else T + fixed["V"] - 1, fixed["V"])
+
+
+def spans(T: int, fixed: dict[str, int | bool], longest: int) -> tuple[int, Any]:
+    """How to cut a row into equal spans of at most about ``longest`` frames.
+
+    Returns:
+        spans of a row, and tiles of a span, for a loop ``tl.range(0, steps)``.
+    """
+    tiles = triton.cdiv(row_vectors(T, fixed), fixed["R"])
+    most = max(1, longest // (fixed["R"] * fixed["V"]))
+    steps = triton.cdiv(tiles, triton.cdiv(tiles, most))
+    # The interpreter of triton 3.6 cannot count to a runtime number under numpy 2.4.
+    return triton.cdiv(tiles, steps), tl.constexpr(steps) if INTERPRETED else steps
 
 
 def packed(*tensors: Tensor | None) -> list[Tensor | None]:
     """The tensors, contiguous."""
     return [p if p is None else p.contiguous() for p in tensors]
+
+
+def empty_sums(x: Tensor, count: int) -> Tensor:
+    """(2, B, count) float64 for what the first launch leaves the second."""
+    return x.new_empty((2, x.shape[0], count), dtype=torch.float64)

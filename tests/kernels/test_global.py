@@ -34,27 +34,26 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     """The device of the path under test, which is in use."""
     backend, device = request.param
     if backend == "triton" and device == "cpu":
-        set_tiles(monkeypatch, 4096, 4096, (16, 256, 256))
+        set_tiles(monkeypatch, (16, 128, 4), 4096)
     with use_backend(backend):
         yield device
 
 
 @pytest.fixture
 def small_tiles(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the interpreter, small inputs take several steps and tiles."""
+    """In the interpreter, small inputs take several tiles, steps and spans."""
     if INTERPRET:
-        set_tiles(monkeypatch, 128, 256, (8, 16, 32))
+        set_tiles(monkeypatch, (8, 16, 4), 32)
 
 
-def set_tiles(
-    monkeypatch: pytest.MonkeyPatch, step: int, tile: int, block: tuple[int, int, int]
-) -> None:
-    """Tiles for the interpreter, whose time goes by steps and programs; none waits for others."""
-    from convtasnet_kernels import global_, global_backward, global_tile
+def set_tiles(monkeypatch: pytest.MonkeyPatch, tile: tuple[int, int, int], span: int) -> None:
+    """Tiles for the interpreter, whose time goes by steps and programs."""
+    from convtasnet_kernels import global_, global_backward
 
-    monkeypatch.setattr(global_, "TILES", dict.fromkeys((2, 4), (step, tile, 4)))
-    monkeypatch.setattr(global_backward, "TILES", dict.fromkeys((2, 4), (*block, step, tile, 4)))
-    monkeypatch.setattr(global_tile, "SLACK", 1)
+    for module in (global_, global_backward):
+        for tiles in ("SUMS_TILES", "APPLY_TILES"):
+            monkeypatch.setattr(module, tiles, dict.fromkeys((2, 4), tile))
+        monkeypatch.setattr(module, "SPAN", span)
 
 
 @pytest.mark.parametrize("slope", [None, 0.25, -0.5])
@@ -74,11 +73,14 @@ def test_any_alignment(device: str, shape: tuple[int, int, int], dtype: torch.dt
 
 
 @pytest.mark.usefixtures("small_tiles")
-def test_sums_of_many_groups(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from convtasnet_kernels import global_tile
+def test_more_sums_than_a_program_takes(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if INTERPRET:
+        from triton.language import constexpr
 
-    monkeypatch.setattr(global_tile, "GROUP", 3)
-    case = make_case((2, 16, 63 if INTERPRET else 20000), mean=1.0, device=device)
+        from convtasnet_kernels import global_tile
+
+        monkeypatch.setattr(global_tile, "LANES", constexpr(4))
+    case = make_case((2, 16, 63 if INTERPRET else 300000), mean=1.0, device=device)
     assert_close(case.run(global_layer_norm), case.double().run(reference.global_), case)
 
 
@@ -153,8 +155,10 @@ def test_half_precision_parameters_get_gradients_of_their_dtype(device: str) -> 
 
 
 @pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("poison", [float("nan"), float("-inf")])
-@pytest.mark.parametrize("place", [(0, 0), (3, 50)])
+@pytest.mark.parametrize(
+    ("place", "poison"),
+    [((0, 0), float("-inf")), ((3, 50), float("-inf")), ((3, 50), float("nan"))],
+)
 def test_a_bad_sample_spoils_its_item_only(
     device: str, place: tuple[int, int], poison: float
 ) -> None:
@@ -234,6 +238,8 @@ def test_float64_takes_the_torch_path(device: str) -> None:
 def test_lengths_equal_each_item_alone(
     device: str, shape: tuple[int, int, int], mean: float
 ) -> None:
+    if INTERPRET and mean and shape[1] == 8:
+        pytest.skip("the mean of one shape is enough for the interpreter, which is slow")
     case = make_case(shape, mean, 0.1 if mean else 1.0, device=device)
     lengths = torch.tensor([70, 13, 1, 32])  # on the CPU, wherever x is
     result = case.run(global_layer_norm, lengths=lengths)
