@@ -30,6 +30,20 @@ def activate(u, prelu_ptr):
     return u
 
 
+# So many channels average the roundings of a frame's statistics away. With fewer, divisions and
+# roots are exact to the last bit, and what cancels in backward is added up in float64.
+FEW_CHANNELS = tl.constexpr(16)
+
+
+@triton.jit
+def inverse(x, C: tl.constexpr):
+    """Gives 1/x."""
+    if C < FEW_CHANNELS:
+        return tl.div_rn(1.0, x)
+    else:
+        return 1.0 / x
+
+
 @triton.jit
 def tile_offsets(T, BLOCK_C: tl.constexpr, BLOCK_T: tl.constexpr, WIDE: tl.constexpr):
     """Offsets (BLOCK_C, BLOCK_T) of a chunk's elements from its first; 64 bits if WIDE."""
@@ -122,7 +136,7 @@ def _tile_sums(mean, var, valid, frames):
 
 
 @triton.jit
-def _running_statistics(mean, var, before_m, before_s, start, eps):
+def _running_statistics(mean, var, before_m, before_s, start, eps, C: tl.constexpr):
     """Mean - K and rstd of frames 0..t for each t of the tile.
 
     Args:
@@ -132,6 +146,7 @@ def _running_statistics(mean, var, before_m, before_s, start, eps):
         before_s: float64, the sum of v_t + m_t² over them.
         start: number of those frames.
         eps: added to the variance.
+        C: channels.
 
     What came before is a mean and a sum of squared deviations from it; the tile's frames are
     merged as deviations from that mean (in the first tile, from its first frame's).
@@ -145,12 +160,15 @@ def _running_statistics(mean, var, before_m, before_s, start, eps):
     near = tl.where(start == 0, near, before_mean)
     spread = tl.where(start == 0, 0.0, spread)
     e = mean - near
-    inverse = 1.0 / (start + j + 1).to(tl.float32)
+    share = inverse((start + j + 1).to(tl.float32), C)
     total = tl.cumsum(e, axis=0)
-    rise = total * inverse
-    running = (spread + tl.cumsum(var + e * e, axis=0) - total * rise) * inverse
+    rise = total * share
+    running = (spread + tl.cumsum(var + e * e, axis=0) - total * rise) * share
     running = tl.where(running < 0, 0.0, running)
-    return near + rise, tl.rsqrt(running + eps)
+    if C < FEW_CHANNELS:
+        return near + rise, tl.div_rn(1.0, tl.sqrt_rn(running + eps))
+    else:
+        return near + rise, tl.rsqrt(running + eps)
 
 
 @triton.jit
@@ -206,7 +224,7 @@ def _forward_kernel(
         )
     first, second = _tile_sums(mean, var, valid, tl.minimum(T - start, BLOCK_T))
     first, second = sums_before(workspace_ptr, item, B, tiles, tile, first, second, GROUP)
-    mean, rstd = _running_statistics(mean, var, first, second, start, eps)
+    mean, rstd = _running_statistics(mean, var, first, second, start, eps, C)
     stats_ptr += item * T + start
     tl.store(stats_ptr + j, mean, mask=valid)
     tl.store(stats_ptr + tl.cast(B, tl.int64) * T + j, rstd, mask=valid)

@@ -10,10 +10,12 @@ import triton.language as tl
 from torch import Tensor
 
 from convtasnet_kernels.cumulative import (
+    FEW_CHANNELS,
     Tile,
     activate,
     aligned,
     chunk_mask,
+    inverse,
     load_channels,
     tile_constants,
     tile_offsets,
@@ -88,7 +90,6 @@ def _terms(
     places,
     GROUP: tl.constexpr,
     C: tl.constexpr,
-    CANCELS: tl.constexpr,
 ):
     """own, later and slope of each frame: dx = rstd·(g - own + later - slope·xhat).
 
@@ -101,12 +102,14 @@ def _terms(
     j = tl.arange(0, mean.shape[0])
     near = tl.sum(tl.where(j == 0, mean, 0.0), axis=0)
     rise = mean - near
-    inverse = 1.0 / ((start + j + 1).to(tl.float32) * C)
-    own = g * inverse
-    slope = gx * inverse
+    share = inverse((start + j + 1).to(tl.float32) * C, C)
+    own = g * share
+    slope = gx * share
     b = tl.where(valid, -(rstd * rstd) * slope, 0.0)
     a = tl.where(valid, -rstd * own, 0.0) - b * rise
-    if CANCELS:  # the frame's own a, taken off again, may be 1/sqrt(eps) times what is left
+    if (
+        C < FEW_CHANNELS
+    ):  # the frame's own a, taken off again, may be 1/sqrt(eps) times what is left
         a, b = a.to(tl.float64), b.to(tl.float64)
     near = near.to(tl.float64)
     tile_b = tl.sum(b, axis=0).to(tl.float64)
@@ -115,7 +118,7 @@ def _terms(
     later_a = (later_a + near * later_b).to(a.dtype)
     a = (later_a + (tl.cumsum(a, axis=0, reverse=True) - a)).to(tl.float32)
     b = (later_b.to(b.dtype) + (tl.cumsum(b, axis=0, reverse=True) - b)).to(tl.float32)
-    std = 1.0 / rstd
+    std = inverse(rstd, C)
     return own, (a + rise * b) * std, slope - b * std * std
 
 
@@ -139,10 +142,9 @@ def _backward_kernel(
     STAGES: tl.constexpr,  # chunks on their way
     WIDE: tl.constexpr,  # 64-bit offsets inside a chunk
     GROUP: tl.constexpr,
-    CANCELS: tl.constexpr,  # few channels: dx is what is left of g - own
 ):
     # xhat and dx by fewer, fused operations
-    FOLD: tl.constexpr = x_ptr.dtype.element_ty.primitive_bitwidth == 16 and not CANCELS
+    FOLD: tl.constexpr = x_ptr.dtype.element_ty.primitive_bitwidth == 16 and C >= FEW_CHANNELS
     T = vectors * VECTOR
     tiles = tl.cdiv(T, BLOCK_T)
     ticket = take_ticket(workspace_ptr)
@@ -166,7 +168,7 @@ def _backward_kernel(
         C, BLOCK_C, BLOCK_T, STAGES, WIDE, FOLD,
     )  # fmt: skip
     places = (workspace_ptr, item, B, tiles, order)
-    own, later, slope = _terms(g_sum, gx_sum, mean, rstd, valid, start, places, GROUP, C, CANCELS)
+    own, later, slope = _terms(g_sum, gx_sum, mean, rstd, valid, start, places, GROUP, C)
     offsets = tile_offsets(T, BLOCK_C, BLOCK_T, WIDE)
     # dx = rstd·g + fixed - scale·x, the same with what a frame's channels share taken together
     fixed = ((later - own) + slope * ((pivot + mean) * rstd)) * rstd
@@ -203,16 +205,14 @@ TILES = {
     (2, False): Tile(32, 32, 8, None, 1),
     (4, False): Tile(32, 32, 8, None, 1),
 }
-# With fewer, dx is what is left of g - own, and fma(dy, weight, -own), which does not round
-# dy·weight as own did, would leave a rounding more.
-CANCELLING_CHANNELS = 16
 
 
 def backward_tile(x: Tensor) -> dict[str, Any]:
     """The constants of the backward kernel over x (B, C, T)."""
-    cancels = x.shape[1] < CANCELLING_CHANNELS
-    tile = TILES[x.element_size(), aligned(x)]
-    return {**tile_constants(x, tile), "CANCELS": cancels, "enable_fp_fusion": not cancels}
+    # Of few channels, dx is what is left of g - own, and fma(dy, weight, -own), which does not
+    # round dy·weight as own did, would leave a rounding more.
+    fuse = x.shape[1] >= FEW_CHANNELS.value
+    return {**tile_constants(x, TILES[x.element_size(), aligned(x)]), "enable_fp_fusion": fuse}
 
 
 def backward(

@@ -354,8 +354,10 @@ def test_offsets_past_two_to_the_31() -> None:
     result = case.run(convolution(4))
     last = Case(case.x[:, 511:], case.weight[511:], case.bias[511:], None, case.dy[:, 511:])
     for name, value in last.run(convolution(4)).items():
-        whole = result[name][:, 511:] if name in ("y", "x") else result[name][511:]
-        assert torch.equal(whole, value), name
+        if name in ("y", "x"):
+            assert torch.equal(result[name][:, 511:], value), name
+        else:  # sums over another number of programs
+            assert relative_error(result[name][511:], value.double()) <= 2e-6, name
 
 
 @pytest.mark.gpu
