@@ -34,7 +34,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     """The device of the path under test, which is in use."""
     backend, device = request.param
     if backend == "triton" and device == "cpu":
-        set_tiles(monkeypatch, (16, 128, 4), 4096)
+        set_tiles(monkeypatch, (64, 256, 4), 4096)
     with use_backend(backend):
         yield device
 
@@ -162,13 +162,13 @@ def test_half_precision_parameters_get_gradients_of_their_dtype(device: str) -> 
 def test_a_bad_sample_spoils_its_item_only(
     device: str, place: tuple[int, int], poison: float
 ) -> None:
-    case = make_case((3, 5, 70), device=device)
+    case = make_case((2, 5, 70), device=device)
     clean = case.run(global_layer_norm)
-    case.x[1][place] = poison
+    case.x[0][place] = poison
     poisoned = case.run(global_layer_norm)
     for name in ("y", "x"):
-        assert poisoned[name][1].isnan().all()
-        assert torch.equal(poisoned[name][::2], clean[name][::2])
+        assert poisoned[name][0].isnan().all()
+        assert torch.equal(poisoned[name][1], clean[name][1])
 
 
 def test_strides_do_not_matter(device: str) -> None:
