@@ -15,7 +15,8 @@ from rich.progress import Progress
 
 from convtasnet.audio import FLOAT_SUBTYPES, audio_info, check_samples
 from convtasnet.data.file_cache import FileCache, FileFacts
-from convtasnet.data.manifest import Manifest, Row
+from convtasnet.data.manifest import Manifest
+from convtasnet.data.row import Row, lengths_fit
 
 logger = logging.getLogger(__name__)
 
@@ -26,9 +27,6 @@ _THREADS = 8
 _CHUNK = 64
 _SHOWN = 20
 _LISTED = 50
-# Lengths of mixture and sources may differ by so much (seconds, fraction) and are then cut.
-TOLERANCE_SECONDS = 0.020
-TOLERANCE_FRACTION = 0.01
 
 
 class Problem(NamedTuple):
@@ -57,7 +55,8 @@ def read_headers(manifest: Manifest) -> Headers:
     Raises:
         FileNotFoundError: files are missing (and nothing else is wrong).
         ValueError: files are empty, damaged or not audio; rates differ within a row; or lengths
-            differ within a row by more than 20 ms and 1 %. Everything is listed.
+            differ within a row, or from the list's, by more than 20 ms and 1 %. Everything is
+            listed.
     """
     headers, problems = find_problems(manifest)
     raise_problems(problems)
@@ -75,29 +74,19 @@ def find_problems(manifest: Manifest, samples: bool = False) -> tuple[Headers, l
     Returns:
         The headers (only of use without problems) and the problems in the order of the rows.
     """
-    cache = FileCache(manifest.origin)
-    owner = {path: row.id for row in manifest for path in (row.mixture, *row.sources)}
-    facts, problems = _gather(owner, lambda path: _look_up(path, cache), _CHUNK)
-    if samples:
-        hidden = {path: owner[path] for path, f in facts.items() if f.hidden and not f.scanned}
-        if hidden:
-            logger.info("%s: scanning the samples of %d files", manifest.origin, len(hidden))
-            good, damaged = _gather(hidden, check_samples, 1, "Scanning samples, once")
-            problems += damaged
-            for path in good:
-                facts[path].scanned = True
+    facts, problems = find_facts(manifest, samples)
     bad = {problem.path for problem in problems}
-    cache.save({path: f for path, f in facts.items() if path not in bad})
     headers = np.zeros((2, len(manifest)), dtype=np.int64)
     trimmed = stale = 0
     for index, row in enumerate(manifest):
         if bad.isdisjoint((row.mixture, *row.sources)):
             files = [facts[path] for path in (row.mixture, *row.sources)]
-            problems += _row_problems(row, files)
             lengths = [file.n_samples for file in files]
             headers[:, index] = min(lengths), files[0].sample_rate
-            trimmed += min(lengths) != max(lengths)
-            stale += row.length is not None and row.length != lengths[0]
+            found = list(_row_problems(row, files))
+            problems += found
+            trimmed += min(lengths) != max(lengths) and not found
+            stale += row.length not in (None, lengths[0]) and not found
     if trimmed:
         logger.warning(
             "%s: mixture and sources of %d rows differ in length by a few samples: all are cut "
@@ -110,6 +99,32 @@ def find_problems(manifest: Manifest, samples: bool = False) -> tuple[Headers, l
             *(manifest.origin, stale),
         )
     return Headers(headers[0], headers[1]), problems
+
+
+def find_facts(
+    manifest: Manifest, samples: bool = False
+) -> tuple[dict[str, FileFacts], list[Problem]]:
+    """What is known of each file of mixtures and sources, by path, and which files are bad.
+
+    Args:
+        manifest: the mixtures.
+        samples: see ``find_problems``.
+    """
+    cache = FileCache(manifest.origin)
+    owner = {path: row.id for row in manifest for path in (row.mixture, *row.sources)}
+    facts, problems = _gather(owner, lambda path: _look_up(path, cache), _CHUNK)
+    if samples:
+        hidden = {path: owner[path] for path, f in facts.items() if f.hidden and not f.scanned}
+        if hidden:
+            logger.info("%s: scanning the samples of %d files", manifest.origin, len(hidden))
+            good, damaged = _gather(hidden, check_samples, 1, "Scanning samples, once")
+            problems += damaged
+            for path in good:
+                facts[path].scanned = True
+    for problem in problems:
+        facts.pop(problem.path, None)
+    cache.save(facts)
+    return facts, problems
 
 
 def raise_problems(problems: Sequence[Problem]) -> None:
@@ -186,8 +201,16 @@ def _attempt(path: str, row: str, function: Callable[[str], T]) -> T | Problem:
 
 
 def _row_problems(row: Row, files: Sequence[FileFacts]) -> Iterable[Problem]:
-    """Sources whose rate or length doesn't fit the mixture's."""
+    """A length that the list has wrong; sources whose rate or length doesn't fit the mixture's."""
     mixture = files[0]
+    told = row.length
+    if told is not None and not lengths_fit(told, mixture.n_samples, mixture.sample_rate):
+        yield Problem(
+            row.mixture,
+            row.id,
+            f"has {mixture.n_samples} samples at {mixture.sample_rate} Hz, but "
+            f"{row.place or 'its list'} says {told}: is it of other files, or of another rate?",
+        )
     for path, source in zip(row.sources, files[1:], strict=True):
         if source.sample_rate != mixture.sample_rate:
             yield Problem(
@@ -197,9 +220,7 @@ def _row_problems(row: Row, files: Sequence[FileFacts]) -> Iterable[Problem]:
                 f"{mixture.sample_rate} Hz: a row needs one rate",
             )
             continue
-        longest = max(source.n_samples, mixture.n_samples)
-        allowed = max(TOLERANCE_SECONDS * mixture.sample_rate, TOLERANCE_FRACTION * longest)
-        if abs(source.n_samples - mixture.n_samples) > allowed:
+        if not lengths_fit(source.n_samples, mixture.n_samples, mixture.sample_rate):
             yield Problem(
                 path,
                 row.id,

@@ -1,4 +1,7 @@
-"""A list of mixtures and their sources, as a csv file with LibriMix's columns."""
+"""A list of mixtures and their sources: a csv file with LibriMix's columns, or others' lists.
+
+Whatever was read, the rows are the same.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +10,17 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
 
 from convtasnet.audio import PathLike
+from convtasnet.data.lists import find_lists, is_list, read_lists
+from convtasnet.data.roles import some
+from convtasnet.data.row import Row
 from convtasnet.files import replacing
 
 _SOURCE = re.compile(r"source_(\d+)_path")
-
-
-@dataclass(frozen=True)
-class Row:
-    """One mixture.
-
-    Args:
-        id: name of the mixture, unique within a manifest.
-        mixture: absolute path of the mixture.
-        sources: absolute paths of its sources.
-        noise: absolute path of the noise, if there is one.
-        length: samples of the mixture at its own rate; None if not known yet.
-    """
-
-    id: str
-    mixture: str
-    sources: tuple[str, ...]
-    noise: str | None = None
-    length: int | None = None
+_PATHS = ("below", "relative", "absolute")
 
 
 class Manifest(Sequence[Row]):
@@ -41,6 +28,8 @@ class Manifest(Sequence[Row]):
 
     Columns of the csv: ``mixture_ID, mixture_path, source_1_path, …, source_N_path, [noise_path,]
     length``; others are ignored. Paths are absolute or relative to the folder of the csv.
+
+    ``Manifest.read`` reads lists of other toolkits as well.
 
     Args:
         rows: the mixtures.
@@ -72,7 +61,7 @@ class Manifest(Sequence[Row]):
         if repeated:
             raise ValueError(
                 f"{self.origin}: {len(repeated)} mixture IDs occur more than once: "
-                + _some(repeated)
+                + some(repeated)
             )
 
     def __len__(self) -> int:
@@ -87,6 +76,36 @@ class Manifest(Sequence[Row]):
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
+
+    @classmethod
+    def read(
+        cls,
+        source: PathLike | Sequence[PathLike],
+        n_src: int | None = None,
+        root: PathLike | None = None,
+    ) -> Manifest:
+        """Read a csv or other toolkits' lists, whichever it is.
+
+        Args:
+            source: a csv; a folder of JSON or scp lists; one of the lists, that of the mixtures,
+                beside the others; or all lists, that of the mixtures first.
+            n_src: number of sources that there have to be; None takes what is there.
+            root: folder that relative paths in the lists may start from too.
+
+        Raises:
+            FileNotFoundError: no such file or folder.
+            ValueError: see ``from_csv`` and ``lists.read_lists``.
+        """
+        if isinstance(source, str | os.PathLike) and not is_list(source):
+            return cls.from_csv(source, n_src)
+        lists = find_lists(source)
+        count = len(lists.sources)
+        if n_src is not None and count != n_src:
+            raise ValueError(
+                f"{lists.mixture}: has {count} sources a mixture, n_src is {n_src}; their lists "
+                f"are {some([file.name for file in lists.sources])}"
+            )
+        return cls(read_lists(lists, root), lists.mixture, count)
 
     @classmethod
     def from_csv(cls, path: PathLike, n_src: int | None = None) -> Manifest:
@@ -117,12 +136,19 @@ class Manifest(Sequence[Row]):
             raise ValueError(f"{path}: not a csv file ({error})") from None
         return cls(rows, path, count)
 
-    def to_csv(self, path: PathLike) -> None:
-        """Write a csv; paths below its folder become relative, so that the folder can be moved.
+    def to_csv(self, path: PathLike, paths: str = "below") -> None:
+        """Write a csv.
+
+        Args:
+            path: the csv.
+            paths: which paths become relative to the csv's folder: ``"below"`` those of files
+                below it, so that the folder can be moved, ``"relative"`` all, ``"absolute"`` none.
 
         Raises:
-            ValueError: a row without a length.
+            ValueError: a row without a length, or another word for ``paths``.
         """
+        if paths not in _PATHS:
+            raise ValueError(f"paths is '{paths}', expected one of {_PATHS}")
         path = Path(os.path.abspath(path))
         noise = any(row.noise for row in self.rows)
         header = ["mixture_ID", "mixture_path"]
@@ -138,8 +164,8 @@ class Manifest(Sequence[Row]):
                 if row.length is None:
                     raise ValueError(f"{path}: the length of mixture '{row.id}' isn't known")
                 names = [row.mixture, *row.sources] + [row.noise or ""] * noise
-                relative = [_relative(name, path.parent) for name in names]
-                writer.writerow([row.id, *relative, row.length])
+                written = [_written(name, path.parent, paths) for name in names]
+                writer.writerow([row.id, *written, row.length])
 
 
 def _check_columns(path: Path, columns: list[str], n_src: int | None) -> int:
@@ -184,15 +210,15 @@ def _parse(path: Path, line: int, record: dict[str, str | None], n_src: int) -> 
         sources=tuple(absolute(f"source_{k + 1}_path") for k in range(n_src)),
         noise=absolute("noise_path") if has_noise else None,
         length=int(length),
+        place=f"{path}, line {line}",
     )
 
 
-def _relative(name: str, folder: Path) -> str:
-    if name and Path(name).is_relative_to(folder):
-        return Path(name).relative_to(folder).as_posix()
-    return name
-
-
-def _some(names: Sequence[str], limit: int = 20) -> str:
-    more = f", … ({len(names) - limit} more)" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
+def _written(name: str, folder: Path, paths: str) -> str:
+    """A path as the csv in ``folder`` has it."""
+    below = bool(name) and Path(name).is_relative_to(folder)
+    if not name or paths == "absolute" or (paths == "below" and not below):
+        return name
+    relative = Path(os.path.relpath(name, folder)).as_posix()
+    # Readers strip spaces, so a name that begins with one must not come first.
+    return f"./{relative}" if relative[0].isspace() else relative

@@ -246,11 +246,12 @@ class Wsj0MixData(MixtureData):
 
 
 class ManifestData(MixtureData):
-    """Mixtures listed in csv files: see ``convtasnet.data.manifest``.
+    """Mixtures listed in files: see ``convtasnet.data.manifest``.
 
     Args:
-        root: folder of the csv files.
-        train: csv of the training set, relative to ``root`` or absolute.
+        root: folder of the lists.
+        train: the training set's list or lists, relative to ``root`` or absolute: whatever
+            ``Manifest.read`` takes.
         valid: of the validation set.
         test: of the test set.
         **kwargs: see ``MixtureData``.
@@ -259,17 +260,20 @@ class ManifestData(MixtureData):
     def __init__(
         self,
         root: PathLike,
-        train: str = "train.csv",
-        valid: str = "valid.csv",
-        test: str = "test.csv",
+        train: PathLike | Sequence[PathLike] = "train.csv",
+        valid: PathLike | Sequence[PathLike] = "valid.csv",
+        test: PathLike | Sequence[PathLike] = "test.csv",
         **kwargs: Any,
     ) -> None:
         super().__init__(root, **kwargs)
         self.files = {"train": train, "valid": valid, "test": test}
 
     def manifest(self, split: str) -> Manifest:
-        """Rows of the split's csv."""
-        return Manifest.from_csv(self.root / self.files[split], self.n_src)
+        """Rows of the split's list."""
+        named = self.files[split]
+        if isinstance(named, str | os.PathLike):
+            return Manifest.read(self.root / named, self.n_src, self.root)
+        return Manifest.read([self.root / name for name in named], self.n_src, self.root)
 
 
 def default_workers() -> int:

@@ -16,7 +16,8 @@ def stored_data(config: dict[str, Any], source: object) -> dict[str, Any]:
     """Data settings of a checkpoint's configuration, if they name data of this package.
 
     A checkpoint is somebody's file, and building what it names runs that code. So the whole name
-    counts (``convtasnet.data.module.os.system`` begins well, too), and values are plain.
+    counts (``convtasnet.data.module.os.system`` begins well, too), and values are plain: numbers,
+    strings, lists of strings.
 
     Args:
         config: the checkpoint's resolved configuration.
@@ -42,7 +43,13 @@ def stored_data(config: dict[str, Any], source: object) -> dict[str, Any]:
         raise ValueError(
             f"{source} names data {target!r}, not of this package: name the data yourself"
         )
-    nested = [name for name, value in data.items() if isinstance(value, dict | list | tuple)]
+    nested = [name for name, value in data.items() if not _is_plain(value)]
     if nested:
         raise ValueError(f"{source} has data settings that are no plain values: {nested}")
     return dict(data)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(isinstance(item, str) for item in value)
+    return not isinstance(value, dict | tuple)

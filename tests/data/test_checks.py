@@ -173,10 +173,20 @@ def test_cache_folder(monkeypatch):
     assert FileCache("a").path != FileCache("b").path
 
 
-def test_a_stale_length_is_counted_not_fatal(tmp_path, caplog):
-    rows = [Row(r.id, r.mixture, r.sources, None, 5000) for r in corpus(tmp_path, 2)]
-    assert read_headers(Manifest(rows)).n_samples.tolist() == [4000, 4000]
+def with_length(manifest, length):
+    return Manifest(
+        [Row(r.id, r.mixture, r.sources, None, length, "x.csv, line 9") for r in manifest]
+    )
+
+
+def test_a_length_that_the_list_has_wrong(tmp_path, caplog):
+    manifest = corpus(tmp_path, 2)
+    assert read_headers(with_length(manifest, 4010)).n_samples.tolist() == [4000, 4000]
     assert "2 lengths are not those" in caplog.text
+    with pytest.raises(ValueError, match="2 problems") as error:
+        read_headers(with_length(manifest, 5000))
+    told = f"{manifest[1].mixture} (mixture 'row1'): has 4000 samples at 8000 Hz, but x.csv, line 9"
+    assert f"{told} says 5000" in str(error.value)
 
 
 def test_one_file_in_many_rows_is_named_once(tmp_path):
