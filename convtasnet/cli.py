@@ -201,15 +201,16 @@ def _check_inputs_stay(outputs: dict[Path, list[Path]]) -> None:
         raise ValueError(f"outputs would replace inputs: {', '.join(lost)}; use --out")
 
 
-class _Parser(argparse.ArgumentParser):
-    """Argument errors follow the policy of all others: one line, exit code 2."""
+class Parser(argparse.ArgumentParser):
+    """Under ``run_main``, errors of arguments become one line and exit code 2, as all others do."""
 
     def error(self, message: str) -> NoReturn:
+        """Raise a ValueError, where ``argparse`` would print the usage and exit."""
         raise ValueError(f"{message} (see {self.prog} --help)")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="convtasnet", description="Conv-TasNet speech separation.")
+    parser = Parser(prog="convtasnet", description="Conv-TasNet speech separation.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add = commands.add_parser(
         "separate",

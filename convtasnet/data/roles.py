@@ -43,7 +43,7 @@ def find_roles(names: Iterable[str], place: str, mixture: str | None = None) -> 
     Roles(mixture='mix', sources=('s1', 's2'), noise='noise')
     """
     names = sorted(names)
-    there = f"{place} holds {some(names) or 'nothing of the kind'}"
+    there = f"found are {some(names) or 'none'}"
     if mixture is None:
         found = [name for name in names if _MIXTURE.fullmatch(name)]
         if not found:
