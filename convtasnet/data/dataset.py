@@ -49,7 +49,10 @@ class EpochDataset(Dataset[Item]):
         raise NotImplementedError
 
     def item(self, epoch: int, index: int) -> Item:
-        """``{"mixture": (T,), "sources": (n_src, T), "id": str}``, float32."""
+        """``{"mixture": (T,), "sources": (n_src, T), "id": str}``, float32.
+
+        And ``"noise": (T,)``, if the data set gives noise apart from the sources.
+        """
         raise NotImplementedError
 
     def batch(self, keys: Sequence[Key], audio: ResidentAudio) -> Batch:
@@ -87,8 +90,10 @@ class MixtureDataset(EpochDataset):
         segment: seconds of a random crop; None gives whole files.
         seed: of the crops; a crop is a function of (seed, epoch, index).
         headers: what ``checks.read_headers(manifest)`` gave, to save reading them twice.
+        noise_apart: whether the last source of each row is noise, to be given as ``"noise"``.
 
-    Items: ``{"mixture": (T,), "sources": (n_src, T), "id": str}``, float32.
+    Items: ``{"mixture": (T,), "sources": (n_src, T), "id": str}``, float32, and perhaps
+    ``"noise": (T,)``.
 
     Raises:
         ValueError: a sample rate or segment that isn't positive.
@@ -104,6 +109,7 @@ class MixtureDataset(EpochDataset):
         segment: float | None = None,
         seed: int = 0,
         headers: Headers | None = None,
+        noise_apart: bool = False,
     ):
         if sample_rate < 1:
             raise ValueError(f"sample_rate is {sample_rate}, expected at least 1 Hz")
@@ -115,16 +121,18 @@ class MixtureDataset(EpochDataset):
         self.n_samples = None if segment is None else round(segment * sample_rate)
         self.window = self.n_samples or 0
         self.seed = seed
-        self.n_src = manifest.n_src
+        self.noise_apart = noise_apart
+        self.n_src = manifest.n_src - noise_apart
+        self._group = 1 + manifest.n_src
         self._ids = PackedStrings([row.id for row in manifest])
         headers = read_headers(manifest) if headers is None else headers
-        # Mixture and sources of row i are recordings i * (1 + n_src) and those after it.
+        # Mixture and sources of row i are recordings i * group and those after it.
         self.recordings = Recordings(
             [path for row in manifest for path in (row.mixture, *row.sources)],
             headers.n_samples,
             headers.sample_rates,
             sample_rate,
-            group=1 + self.n_src,
+            group=self._group,
         )
         self.lengths = self.recordings.lengths
         self._report(manifest.origin)
@@ -153,31 +161,35 @@ class MixtureDataset(EpochDataset):
 
     def mixture_path(self, index: int) -> str:
         """File of a mixture."""
-        return self.recordings.paths[index * (1 + self.n_src)]
+        return self.recordings.paths[index * self._group]
 
     def item(self, epoch: int, index: int) -> Item:
         """A whole mixture, or the crop of this epoch."""
         (start,), (count,) = (values.tolist() for values in self._crops([(epoch, index)]))
-        first = index * (1 + self.n_src)
+        first = index * self._group
         wavs = torch.stack(
-            [self.recordings.read(first + k, start, count) for k in range(1 + self.n_src)]
+            [self.recordings.read(first + k, start, count) for k in range(self._group)]
         )
-        return {"mixture": wavs[0], "sources": wavs[1:], "id": self._ids[index]}
+        return {**self._named(wavs), "id": self._ids[index]}
 
     def batch(self, keys: Sequence[Key], audio: ResidentAudio) -> Batch:
         """The crops of the items, made on a device."""
         starts, counts = self._crops(keys)
-        first = np.array([index for _, index in keys]) * (1 + self.n_src)
-        members = first[:, None] + np.arange(1 + self.n_src)
+        first = np.array([index for _, index in keys]) * self._group
+        members = first[:, None] + np.arange(self._group)
         lengths = audio.to_device(counts)
         crops = audio.crops(members, starts[:, None], lengths[:, None])
         wavs = crops * audio.to_device(audio.scales[members].astype(np.float32))[..., None]
         return {
-            "mixture": wavs[:, 0].contiguous(),
-            "sources": wavs[:, 1:].contiguous(),
+            **{name: wav.contiguous() for name, wav in self._named(wavs).items()},
             "lengths": lengths,
             "ids": [self._ids[index] for _, index in keys],
         }
+
+    def _named(self, wavs: Tensor) -> dict[str, Tensor]:
+        """The files of an item or of a batch, (..., group, T), as mixture, sources and noise."""
+        named = {"mixture": wavs[..., 0, :], "sources": wavs[..., 1 : 1 + self.n_src, :]}
+        return named | {"noise": wavs[..., -1, :]} if self.noise_apart else named
 
     def _crops(self, keys: Sequence[Key]) -> tuple[np.ndarray, np.ndarray]:
         """First sample and length of each item, at the items' rate: (n,) int64 each."""
@@ -190,12 +202,14 @@ def collate(items: Sequence[Item], n_samples: int | None = None) -> Batch:
     """Items to a batch, padded with zeros at the end.
 
     Args:
-        items: ``{"mixture": (T,), "sources": (n_src, T), "id": str}``, of any lengths.
+        items: ``{"mixture": (T,), "sources": (n_src, T), "id": str}``, of any lengths, perhaps
+            with ``"noise": (T,)``.
         n_samples: pad to this length (training: to the segment, so that all batches have one
             shape); None pads to the longest item.
 
     Returns:
-        ``{"mixture": (B, T), "sources": (B, n_src, T), "lengths": (B,) int64, "ids": list[str]}``.
+        ``{"mixture": (B, T), "sources": (B, n_src, T), "lengths": (B,) int64, "ids": list[str]}``,
+        and ``"noise": (B, T)`` if the items have it.
 
     >>> short = {"mixture": torch.ones(3), "sources": torch.ones(2, 3), "id": "a"}
     >>> long = {"mixture": torch.ones(5), "sources": torch.ones(2, 5), "id": "b"}
@@ -214,8 +228,7 @@ def collate(items: Sequence[Item], n_samples: int | None = None) -> Batch:
         )
 
     return {
-        "mixture": padded("mixture"),
-        "sources": padded("sources"),
+        **{key: padded(key) for key in ("mixture", "sources", "noise") if key in items[0]},
         "lengths": torch.tensor(lengths, dtype=torch.int64),
         "ids": [item["id"] for item in items],
     }

@@ -55,9 +55,14 @@ class MixtureData(lightning.LightningDataModule):
 
     Batches: see ``convtasnet.data.dataset.collate``; training batches are padded to the segment.
 
+    Attributes:
+        noise_apart: whether ``manifest`` lists noise as the last source, which is given apart.
+
     Raises:
         ValueError: an argument is out of range.
     """
+
+    noise_apart = False
 
     def __init__(
         self,
@@ -106,7 +111,9 @@ class MixtureData(lightning.LightningDataModule):
             self._headers[split] = manifest, read_headers(manifest)
         manifest, headers = self._headers.pop(split)
         segment = self.segment if split == "train" else None
-        return MixtureDataset(manifest, self.sample_rate, segment, self.seed, headers)
+        return MixtureDataset(
+            manifest, self.sample_rate, segment, self.seed, headers, self.noise_apart
+        )
 
     def check(self, splits: Sequence[str] = SPLITS) -> None:
         """Look at all files of these splits.
