@@ -1,0 +1,136 @@
+"""Folders of mixtures, ``wav{8k,16k}/{min,max}/SPLIT/{mix,s1,s2,…}/NAME.wav``.
+
+wsj0-2mix, LibriMix and WHAM! share this layout; what differs is said in their own files.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from convtasnet.data.manifest import Manifest
+from convtasnet.data.row import Row
+
+logger = logging.getLogger(__name__)
+
+_SHOWN = 20
+
+
+def wav_folder(sample_rate: int) -> str:
+    """Name of the folder of a rate in Hz.
+
+    >>> wav_folder(16000)
+    'wav16k'
+    """
+    return f"wav{sample_rate // 1000}k"
+
+
+def rates(base: Path) -> list[int]:
+    """Rates in Hz of the folders ``wav8k``, ``wav16k``, … in a folder, which need not exist."""
+    if not base.is_dir():
+        return []
+    matches = (re.fullmatch(r"wav(\d+)k", name) for name in os.listdir(base))
+    return [1000 * int(match[1]) for match in matches if match]
+
+
+def folder_at_rate(base: Path, sample_rate: int, inner: str, upsample: bool = True) -> Path:
+    """``BASE/wav{8k,16k,…}/INNER`` at the wanted rate or, to be resampled, at the next to it.
+
+    Args:
+        base: the folder that holds ``wav8k`` and so on.
+        sample_rate: the wanted rate in Hz.
+        inner: such as ``min/tr``.
+        upsample: whether a lower rate will do, too.
+
+    Raises:
+        FileNotFoundError: there is none; the message says what is there.
+    """
+    wanted = base / wav_folder(sample_rate) / inner
+    if wanted.is_dir():
+        return wanted
+    # Rates above the wanted one lose nothing, so they come first.
+    for rate in sorted(rates(base), key=lambda rate: (rate < sample_rate, abs(rate - sample_rate))):
+        folder = base / wav_folder(rate) / inner
+        if not folder.is_dir():
+            continue
+        if rate < sample_rate and not upsample:
+            raise FileNotFoundError(
+                f"{wanted}: no such folder; {folder} has nothing above {rate // 2} Hz: set "
+                f"data.sample_rate={rate}, or generate the mixtures at {sample_rate} Hz"
+            )
+        logger.info("%s isn't there; %s is resampled to %d Hz", wanted, folder, sample_rate)
+        return folder
+    raise FileNotFoundError(absence(wanted))
+
+
+def check_folders(folder: Path, kinds: Sequence[str]) -> None:
+    """Are all of these in a folder?
+
+    Raises:
+        FileNotFoundError: names those that are not, and what is there.
+    """
+    absent = [kind for kind in kinds if not (folder / kind).is_dir()]
+    if absent:
+        raise FileNotFoundError(f"{folder}: folders {absent} are missing, there {listing(folder)}")
+
+
+def mixtures_in(folder: Path, kinds: Sequence[str]) -> Manifest:
+    """The mixtures of a folder whose files have one name in each of its folders.
+
+    Args:
+        folder: of the split.
+        kinds: folder of the mixtures, then those of the sources.
+
+    Returns:
+        A manifest in the order of the names, lengths not known yet.
+
+    Raises:
+        FileNotFoundError: a folder isn't there.
+        ValueError: a mixture lacks a source or a source its mixture (all are listed), or there
+            is no wav file.
+    """
+    check_folders(folder, kinds)
+    names = {kind: _wavs(folder / kind) for kind in kinds}
+    everything = sorted(set().union(*names.values()))
+    lacking = [
+        str(folder / kind / name)
+        for name in everything
+        for kind in kinds
+        if name not in names[kind]
+    ]
+    if lacking:
+        more = f"\n  … and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
+        raise ValueError(
+            f"{folder}: {len(lacking)} files are missing beside the others of the same name:\n  "
+            + "\n  ".join(lacking[:_SHOWN])
+            + more
+        )
+    if not everything:
+        raise ValueError(f"{folder / kinds[0]}: no wav files in it")
+    rows = []
+    for name in everything:
+        mixture, *sources = (str(folder / kind / name) for kind in kinds)
+        rows.append(Row(name.removesuffix(".wav"), mixture, tuple(sources)))
+    return Manifest(rows, folder, len(kinds) - 1)
+
+
+def absence(wanted: Path) -> str:
+    """What to say of a folder that isn't there: what is, where the path breaks off."""
+    here = wanted
+    while not here.is_dir():
+        here = here.parent
+    return f"{wanted}: no such folder; {here} {listing(here)}"
+
+
+def listing(folder: Path) -> str:
+    """``holds a, b, c``: some names of what is in a folder."""
+    names = sorted(os.listdir(folder))
+    shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    return f"holds {shown or 'nothing'}"
+
+
+def _wavs(folder: Path) -> set[str]:
+    return {name for name in os.listdir(folder) if name.endswith(".wav") and name[0] != "."}
