@@ -6,9 +6,11 @@ from typing import Any
 
 DATA_SETS = (
     "convtasnet.data.demo.DemoData",
+    "convtasnet.data.librimix.LibriMixData",
     "convtasnet.data.module.ManifestData",
     "convtasnet.data.module.Wsj0MixData",
     "convtasnet.data.speakers.SpeakersData",
+    "convtasnet.data.wham.WhamData",
 )
 
 
