@@ -29,7 +29,7 @@ def silence(seconds):
 
 
 def voltmeter(samples, rate):
-    """Sample by sample, with a hangover counter for each threshold, as the standard describes it."""
+    """Sample by sample, with a hangover counter for each threshold, as the standard has it."""
     keep = math.exp(-1 / (0.03 * rate))
     hangover = round(0.2 * rate)
     thresholds = [2.0**-j for j in range(15, 0, -1)]
@@ -46,7 +46,7 @@ def voltmeter(samples, rate):
             elif since[j] < hangover:
                 since[j] += 1
                 active[j] += 1
-    before = None
+    before = (math.nan, math.nan)
     for threshold, count in zip(thresholds, active, strict=True):
         level = 10 * math.log10(energy / count)
         margin = level - 20 * math.log10(threshold)

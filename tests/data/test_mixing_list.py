@@ -44,7 +44,7 @@ def test_wrong_lines_are_all_named(tmp_path):
 def test_many_wrong_lines_are_counted(tmp_path):
     path = tmp_path / "list.txt"
     path.write_text("x\n" * 50)
-    with pytest.raises(ValueError, match="line 20: .*\n… and 30 more wrong lines"):
+    with pytest.raises(ValueError, match=r"line 20: .*\n… and 30 more wrong lines"):
         read_list(path, 2)
 
 
@@ -85,7 +85,7 @@ def test_a_seed_is_a_list():
 def test_more_than_there_are():
     with pytest.raises(ValueError, match=r"tt: n_mixtures=28 .* give only 27 different"):
         draw_lists(TRAIN, TEST, (20, 5, 28), 2, seed=0)
-    with pytest.raises(ValueError, match="cv: .* 12 utterances of 6 speakers give only 60"):
+    with pytest.raises(ValueError, match=r"cv: .* 12 utterances of 6 speakers give only 60"):
         draw_lists(TRAIN, TEST, (20, 61, 3), 2, seed=0)
 
 

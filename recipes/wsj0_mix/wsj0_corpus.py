@@ -1,0 +1,165 @@
+"""WSJ0's utterances: where they lie, what is wrong with them, their listed active levels."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+
+from rich.progress import track
+
+from convtasnet.audio import audio_info
+from convtasnet.data.checks import Problem
+
+RATE = 16000  # Hz, of WSJ0
+TRAIN_SETS = ("si_tr_s",)
+TEST_SETS = ("si_dt_05", "si_et_05")
+# In the order in which they are taken where an utterance has several. wv2 is another microphone.
+SUFFIXES = (".wav", ".flac", ".wv1", ".sph")
+_THREADS = 8
+
+
+class Wsj0Corpus:
+    """The audio files below a folder, found by the last three parts of their paths.
+
+    So it does not matter whether the folder holds ``wsj0``, is ``wsj0``, or holds the disks of the
+    corpus (``11-1.1/wsj0/si_tr_s/01t/01to030v.wv1``), nor which format an utterance is stored in.
+
+    Args:
+        root: the folder.
+
+    Raises:
+        FileNotFoundError: no such folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = Path(os.path.abspath(root))
+        if not self.root.is_dir():
+            raise FileNotFoundError(f"{self.root}: no such folder")
+        self._files: dict[str, str] = {}
+        candidates = []
+        for folder, _, names in os.walk(self.root, followlinks=True):
+            for name in names:
+                suffix = os.path.splitext(name)[1].lower()
+                if suffix in SUFFIXES and name[0] != ".":
+                    candidates.append((SUFFIXES.index(suffix), os.path.join(folder, name)))
+        for _, path in sorted(candidates):
+            self._files.setdefault(_key(path.replace(os.sep, "/")), path)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def find(self, listed: str) -> str | None:
+        """Absolute path of an utterance, or None: ``wsj0/si_tr_s/01t/01to030v.wav``."""
+        return self._files.get(_key(listed))
+
+    def by_speaker(self, sets: Sequence[str]) -> dict[str, list[str]]:
+        """Paths, as lists have them, of each speaker's utterances in some of WSJ0's sets.
+
+        Raises:
+            FileNotFoundError: one of the sets isn't there.
+        """
+        speakers: dict[str, list[str]] = {}
+        for name in sets:
+            keys = [key for key in self._files if key.startswith(f"{name}/")]
+            if not keys:
+                raise FileNotFoundError(f"{self.root}: no utterances {name}/SPEAKER/NAME in it")
+            for key in keys:
+                speakers.setdefault(key.split("/")[1], []).append(f"wsj0/{key}.wav")
+        return speakers
+
+
+def _key(path: str) -> str:
+    """``si_tr_s/01t/01to030v``, in small letters as some copies have capitals.
+
+    >>> _key("11-1.1/WSJ0/SI_TR_S/01T/01TO030V.WV1")
+    'si_tr_s/01t/01to030v'
+    """
+    return "/".join(PurePosixPath(path).with_suffix("").parts[-3:]).lower()
+
+
+def check_utterances(
+    corpus: Wsj0Corpus, user_of: Mapping[str, str]
+) -> tuple[dict[str, int], list[Problem]]:
+    """Look for every utterance and at its header.
+
+    Args:
+        corpus: the files.
+        user_of: path in a list -> name of a mixture that uses it, for messages.
+
+    Returns:
+        Samples of each good utterance at 16 kHz, by its path in the list; and all problems:
+        missing, unreadable (compressed SPHERE among them) or truncated files, another rate than
+        16 kHz, more than one channel.
+    """
+
+    def look(listed: str) -> int | Problem:
+        user, path = user_of[listed], corpus.find(listed)
+        if path is None:
+            absent = str(corpus.root / listed)
+            return Problem(absent, user, "no such utterance in any format", missing=True)
+        try:
+            return _length(path)
+        except (ValueError, OSError) as error:
+            return Problem(path, user, str(error).removeprefix(f"{path}: "))
+
+    listed = sorted(user_of)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        looks = pool.map(look, listed)
+        found = list(track(looks, "Looking at WSJ0", len(listed), transient=True))
+    lengths = {name: one for name, one in zip(listed, found, strict=True) if isinstance(one, int)}
+    return lengths, [one for one in found if isinstance(one, Problem)]
+
+
+def _length(path: str) -> int:
+    info = audio_info(path)
+    if info.sample_rate != RATE:
+        raise ValueError(f"{info.sample_rate} Hz, WSJ0 has {RATE} Hz")
+    if info.channels != 1:
+        raise ValueError(f"{info.channels} channels, expected one: the first microphone's")
+    if info.format == "NIST" and info.n_samples < _promised(path):
+        raise ValueError(f"truncated: {info.n_samples} samples of {_promised(path)}")
+    return info.n_samples
+
+
+def _promised(path: str) -> int:
+    """Samples that a SPHERE header promises; 0 if it doesn't say. (libsndfile doesn't compare.)"""
+    with open(path, "rb") as file:
+        header = file.read(1024).split(b"end_head")[0].decode("ascii", "replace")
+    for line in header.splitlines():
+        fields = line.split()
+        if fields[:2] == ["sample_count", "-i"] and fields[2:] and fields[2].isdigit():
+            return int(fields[2])
+    return 0
+
+
+def read_levels(paths: Iterable[Path]) -> dict[str, float]:
+    """Active levels measured elsewhere, from files with lines ``utterance power``.
+
+    Returns:
+        Power (mean square while active, not dB) by the utterance's name without folder and suffix.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a line that is not a name and a power above 0, with file and line.
+    """
+    levels = {}
+    for path in paths:
+        if not path.is_file():
+            raise FileNotFoundError(f"{os.path.abspath(path)}: no such file of active levels")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            fields = line.split()
+            if not fields:
+                continue
+            try:
+                name, power = fields[0], float(fields[1])
+            except (IndexError, ValueError):
+                name, power = "", math.nan
+            if len(fields) != 2 or not 0 < power < math.inf:
+                raise ValueError(
+                    f"{path}, line {number}: '{line.strip()}' is not a name and a power above 0"
+                )
+            levels[PurePosixPath(name).stem] = power
+    return levels
