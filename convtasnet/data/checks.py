@@ -110,14 +110,14 @@ def find_facts(
         manifest: the mixtures.
         samples: see ``find_problems``.
     """
-    cache = FileCache(manifest.origin)
+    cache = FileCache(manifest.origin, FileFacts, "files")
     owner = {path: row.id for row in manifest for path in (row.mixture, *row.sources)}
-    facts, problems = _gather(owner, lambda path: _look_up(path, cache), _CHUNK)
+    facts, problems = gather(owner, lambda path: _look_up(path, cache), _CHUNK)
     if samples:
         hidden = {path: owner[path] for path, f in facts.items() if f.hidden and not f.scanned}
         if hidden:
             logger.info("%s: scanning the samples of %d files", manifest.origin, len(hidden))
-            good, damaged = _gather(hidden, check_samples, 1, "Scanning samples, once")
+            good, damaged = gather(hidden, check_samples, 1, "Scanning samples, once")
             problems += damaged
             for path in good:
                 facts[path].scanned = True
@@ -153,7 +153,7 @@ def raise_problems(problems: Sequence[Problem]) -> None:
     raise ValueError(message)
 
 
-def _look_up(path: str, cache: FileCache) -> FileFacts:
+def _look_up(path: str, cache: FileCache[FileFacts]) -> FileFacts:
     """Facts of a file: from the cache, or from its header."""
     try:
         status = os.stat(path)
@@ -167,10 +167,20 @@ def _look_up(path: str, cache: FileCache) -> FileFacts:
     return FileFacts(status.st_size, status.st_mtime_ns, info.n_samples, info.sample_rate, hidden)
 
 
-def _gather(
+def gather(
     owner: dict[str, str], function: Callable[[str], T], size: int, title: str | None = None
 ) -> tuple[dict[str, T], list[Problem]]:
-    """``function`` of all paths by threads, ``size`` at a time: good ones' results, problems."""
+    """Call a function for each file, by threads.
+
+    Args:
+        owner: path of each file -> the ID of a row that uses it.
+        function: takes a path; what it raises, ValueError or OSError, becomes a problem.
+        size: files that a thread takes at a time.
+        title: of the progress bar; None shows none.
+
+    Returns:
+        Results by path, in the order of ``owner``, and the problems.
+    """
     paths = list(owner)
     chunks = [paths[i : i + size] for i in range(0, len(paths), size)]
     results: dict[str, T] = {}

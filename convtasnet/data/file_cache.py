@@ -8,12 +8,23 @@ import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from convtasnet.files import replacing
 
 logger = logging.getLogger(__name__)
 
 _VERSION = 1
+
+
+class Dated(Protocol):
+    """Facts of a file with its size in bytes and its time of the last change in nanoseconds."""
+
+    size: int
+    changed: int
+
+
+Facts = TypeVar("Facts", bound=Dated)
 
 
 @dataclass
@@ -45,32 +56,35 @@ def cache_folder() -> Path:
     return Path(base) / "convtasnet"
 
 
-class FileCache:
+class FileCache(Generic[Facts]):
     """Facts of the files of one data set, by path; valid while size and time of change stay.
 
     Args:
         origin: name of the data set (its manifest or folder).
+        kind: a dataclass of numbers, what is known of a file.
+        folder: name of the folder for this kind, in the cache folder.
     """
 
-    def __init__(self, origin: str):
+    def __init__(self, origin: str, kind: type[Facts], folder: str):
         name = hashlib.sha256(origin.encode(errors="surrogateescape")).hexdigest()[:20]
-        self.path = cache_folder() / "files" / f"{name}.json"
-        self._known: dict[str, FileFacts] = {}
+        self.path = cache_folder() / folder / f"{name}.json"
+        self._kind = kind
+        self._known: dict[str, Facts] = {}
         try:
             stored = json.loads(self.path.read_text(encoding="utf-8"))
             if stored["version"] == _VERSION:
-                self._known = {path: FileFacts(*facts) for path, facts in stored["files"].items()}
+                self._known = {path: kind(*facts) for path, facts in stored["files"].items()}
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             logger.warning("%s is not usable and will be made anew (%s)", self.path, error)
 
-    def get(self, path: str, size: int, changed: int) -> FileFacts | None:
+    def get(self, path: str, size: int, changed: int) -> Facts | None:
         """The facts of a file, unless it has changed since."""
         facts = self._known.get(path)
         return facts if facts and (facts.size, facts.changed) == (size, changed) else None
 
-    def save(self, files: dict[str, FileFacts]) -> None:
+    def save(self, files: dict[str, Facts]) -> None:
         """Keep the facts of good files; a folder that can't be written is logged, not fatal."""
         if files == self._known:
             return
@@ -81,4 +95,4 @@ class FileCache:
         except OSError as error:
             logger.warning("file checks can't be remembered in %s (%s)", self.path, error)
             return
-        self._known = {path: FileFacts(**vars(facts)) for path, facts in files.items()}
+        self._known = {path: self._kind(**vars(facts)) for path, facts in files.items()}

@@ -13,7 +13,7 @@ import torch
 from convtasnet.audio import write_audio
 from convtasnet.data import checks
 from convtasnet.data.checks import find_problems, raise_problems, read_headers
-from convtasnet.data.file_cache import FileCache, cache_folder
+from convtasnet.data.file_cache import FileCache, FileFacts, cache_folder
 from convtasnet.data.manifest import Manifest, Row
 
 
@@ -170,7 +170,8 @@ def test_cache_folder(monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/me")
     assert cache_folder() == Path("/home/me/.cache/convtasnet")
-    assert FileCache("a").path != FileCache("b").path
+    paths = [FileCache(name, FileFacts, "files").path for name in ("a", "b")]
+    assert paths[0] != paths[1]
 
 
 def with_length(manifest, length):
