@@ -274,8 +274,6 @@ STREAMED = {
 HELD_CHANNELS = 4096
 THREAD_ELEMENTS = 512  # a warp's at least, where a tile of few channels takes fewer warps
 
-INTERPRETED = not isinstance(_forward_kernel, triton.runtime.jit.JITFunction)
-
 
 def forward_tile(x: Tensor) -> dict[str, Any]:
     """The constants of the forward kernel over x (B, C, T)."""
