@@ -37,6 +37,7 @@ from convtasnet.data.speakers import SpeakersData
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 SHOWN = 20
+WIDTH = 100  # a narrower table would lose digits
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,7 @@ def report(options: argparse.Namespace) -> None:
     if not any(part.files for part in parts):
         print_problems(problems, options.all)
         raise ValueError(f"{', '.join(options.data)}: not one file can be read, see above")
-    console = Console()
-    console.print(table_of(parts))
+    Console(width=max(WIDTH, Console().width)).print(table_of(parts))
     print_problems(problems, options.all)
     draw([(part.split, part.kind, part.scans) for part in parts if part.files], options.out)
     print(options.out)
@@ -157,7 +157,7 @@ def table_of(parts: Sequence[Part]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("set", "kind"):
         table.add_column(name, no_wrap=True)
-    for name in ("files", "hours", "Hz", "seconds", "level (dB)", "peak (dB)"):
+    for name in ("files", "hours", "Hz", "seconds", "level, dB", "peak, dB"):
         table.add_column(name, justify="right", no_wrap=True)
     for part in parts:
         table.add_row(part.split, part.kind, str(len(part.files)), *numbers(part.scans))

@@ -85,8 +85,9 @@ def _base(folder: Path, root: PathLike | None, path: str) -> PathLike:
 
 def _names(paths: Sequence[str]) -> list[str]:
     """Paths below the folder that all share, without their suffixes."""
-    shared = os.path.commonpath([os.path.dirname(path) for path in paths])
-    return [Path(path).relative_to(shared).with_suffix("").as_posix() for path in paths]
+    shared = os.path.commonpath({os.path.dirname(path) for path in paths})
+    below = len(os.path.join(shared, ""))
+    return [os.path.splitext(path[below:])[0].replace(os.sep, "/") for path in paths]
 
 
 def _parse_json(file: Path, text: str) -> list[Entry]:
