@@ -231,7 +231,7 @@ def test_which_lists_are_meant(tmp_path):
         Manifest.read(tmp_path)
     (tmp_path / "s1.json").unlink()
     (tmp_path / "s3.json").unlink()
-    with pytest.raises(ValueError, match=r"no sources, expected the names s1, s2, …; found are mix"):
+    with pytest.raises(ValueError, match=r"no sources, expected the names s1, s2, …; found are"):
         Manifest.read(tmp_path / "mix.json")
 
 
