@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def connect(forward: Any, backward: Any) -> None:
-    """Registers the operator ``backward`` as the gradient of the operator ``forward``.
+    """Registers the operator ``backward`` as the gradient of ``forward``, and its own fake.
 
     Args:
         forward: ``(x, weight, bias, prelu, *others, eps, wish) -> (y, stats)``, where others are
@@ -16,6 +16,11 @@ def connect(forward: Any, backward: Any) -> None:
         backward: ``(dy, x, weight, prelu, stats, *others, needs_params, needs_prelu, wish) ->
             (dx, dparams (2, C), dprelu (1,))``; what is not needed is empty.
     """
+
+    def fake(dy: Tensor, x: Tensor, weight: Any, prelu: Any, stats: Tensor, *rest: Any) -> Any:
+        needs_params, needs_prelu, _ = rest[-3:]
+        dparams = stats.new_empty((2, x.shape[1]) if needs_params else (0,))
+        return x.new_empty(x.shape), dparams, stats.new_empty((1 if needs_prelu else 0,))
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         x, weight, bias, prelu, *others, _, ctx.wish = inputs
@@ -43,4 +48,5 @@ def connect(forward: Any, backward: Any) -> None:
             *rest,
         )
 
+    backward.register_fake(fake)
     forward.register_autograd(gradients, setup_context=setup_context)

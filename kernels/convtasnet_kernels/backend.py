@@ -14,6 +14,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextvars import ContextVar
+from types import ModuleType
 
 import torch
 
@@ -105,6 +106,17 @@ def choose(function: str, wish: str, x: torch.Tensor) -> str:
     if triton_import_error() is None:
         return _use("triton", function, x, "default for this device")
     return _use("torch", function, x, f"triton cannot be imported: {triton_import_error()}")
+
+
+def module(
+    function: str, wish: str, x: torch.Tensor, torch_path: str, triton_path: str
+) -> ModuleType:
+    """The module of this package that serves a call: one of two names, by ``choose``.
+
+    The Triton one is imported where it is wanted, so that a machine without triton still works.
+    """
+    path = torch_path if choose(function, wish, x) == "torch" else triton_path
+    return importlib.import_module(f"convtasnet_kernels.{path}")
 
 
 @functools.cache

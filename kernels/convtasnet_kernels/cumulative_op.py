@@ -12,7 +12,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from convtasnet_kernels import backend, cumulative_torch
+from convtasnet_kernels import backend
 from convtasnet_kernels.autograd import connect
 from convtasnet_kernels.checks import check_arguments
 from convtasnet_kernels.pointwise import statistics_dtype
@@ -88,16 +88,8 @@ def cumulative_norm_backward(
     return path.backward(dy, x, weight, prelu, stats, needs_params, needs_prelu)
 
 
-def _path(wish: str, x: Tensor, triton_module: str) -> ModuleType:
-    if backend.choose("cumulative_layer_norm", wish, x) == "torch":
-        return cumulative_torch
-    if triton_module == "cumulative":
-        from convtasnet_kernels import cumulative
-
-        return cumulative
-    from convtasnet_kernels import cumulative_backward
-
-    return cumulative_backward
+def _path(wish: str, x: Tensor, triton_path: str) -> ModuleType:
+    return backend.module("cumulative_layer_norm", wish, x, "cumulative_torch", triton_path)
 
 
 @cumulative_norm.register_fake
@@ -111,21 +103,6 @@ def _(
 ) -> tuple[Tensor, Tensor]:
     stats = x.new_empty((2, x.shape[0], x.shape[2]), dtype=statistics_dtype(x))
     return x.new_empty(x.shape), stats
-
-
-@cumulative_norm_backward.register_fake
-def _(
-    dy: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    prelu: Tensor | None,
-    stats: Tensor,
-    needs_params: bool,
-    needs_prelu: bool,
-    wish: str,
-) -> tuple[Tensor, Tensor, Tensor]:
-    dparams = stats.new_empty((2, x.shape[1]) if needs_params else (0,))
-    return x.new_empty(x.shape), dparams, stats.new_empty((1 if needs_prelu else 0,))
 
 
 connect(cumulative_norm, cumulative_norm_backward)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from convtasnet_kernels import backend, depthwise_torch
+from convtasnet_kernels import backend
 from convtasnet_kernels.checks import DTYPES, check_arguments
 from convtasnet_kernels.pointwise import statistics_dtype
 
@@ -92,11 +92,7 @@ def depthwise_convolution_backward(
 
 
 def _path(wish: str, x: Tensor) -> ModuleType:
-    if backend.choose("depthwise_conv", wish, x) == "torch":
-        return depthwise_torch
-    from convtasnet_kernels import depthwise
-
-    return depthwise
+    return backend.module("depthwise_conv", wish, x, "depthwise_torch", "depthwise")
 
 
 @depthwise_convolution.register_fake

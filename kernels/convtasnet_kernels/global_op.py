@@ -11,7 +11,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from convtasnet_kernels import backend, global_torch
+from convtasnet_kernels import backend
 from convtasnet_kernels.autograd import connect
 from convtasnet_kernels.checks import check_arguments, check_lengths
 from convtasnet_kernels.pointwise import statistics_dtype
@@ -95,16 +95,8 @@ def global_norm_backward(
     return path.backward(dy, x, weight, prelu, stats, lengths, needs_params, needs_prelu)
 
 
-def _path(wish: str, x: Tensor, triton_module: str) -> ModuleType:
-    if backend.choose("global_layer_norm", wish, x) == "torch":
-        return global_torch
-    if triton_module == "global_":
-        from convtasnet_kernels import global_
-
-        return global_
-    from convtasnet_kernels import global_backward
-
-    return global_backward
+def _path(wish: str, x: Tensor, triton_path: str) -> ModuleType:
+    return backend.module("global_layer_norm", wish, x, "global_torch", triton_path)
 
 
 @global_norm.register_fake
@@ -118,22 +110,6 @@ def _(
     wish: str,
 ) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape), x.new_empty((2, x.shape[0]), dtype=statistics_dtype(x))
-
-
-@global_norm_backward.register_fake
-def _(
-    dy: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    prelu: Tensor | None,
-    stats: Tensor,
-    lengths: Tensor | None,
-    needs_params: bool,
-    needs_prelu: bool,
-    wish: str,
-) -> tuple[Tensor, Tensor, Tensor]:
-    dparams = stats.new_empty((2, x.shape[1]) if needs_params else (0,))
-    return x.new_empty(x.shape), dparams, stats.new_empty((1 if needs_prelu else 0,))
 
 
 connect(global_norm, global_norm_backward)

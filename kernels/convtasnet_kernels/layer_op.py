@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from convtasnet_kernels import backend, layer_torch
+from convtasnet_kernels import backend
 from convtasnet_kernels.checks import check_rows
 from convtasnet_kernels.pointwise import statistics_dtype
 
@@ -73,16 +73,8 @@ def row_norm_backward(
     return path.backward(dy, x, weight, stats, needs_params, dtype)
 
 
-def _path(wish: str, x: Tensor, triton_module: str) -> ModuleType:
-    if backend.choose("layer_norm", wish, x) == "torch":
-        return layer_torch
-    if triton_module == "layer":
-        from convtasnet_kernels import layer
-
-        return layer
-    from convtasnet_kernels import layer_backward
-
-    return layer_backward
+def _path(wish: str, x: Tensor, triton_path: str) -> ModuleType:
+    return backend.module("layer_norm", wish, x, "layer_torch", triton_path)
 
 
 @row_norm.register_fake

@@ -1,4 +1,4 @@
-"""What all PyTorch paths do to each element: the statistics' dtype, the PReLU, scale and shift."""
+"""What all PyTorch paths do to each element: the statistics' dtype and the PReLU."""
 
 from __future__ import annotations
 
@@ -18,10 +18,3 @@ def activate(x: Tensor, prelu: Tensor | None) -> Tensor:
     """
     v = x.to(statistics_dtype(x))
     return v if prelu is None else torch.where(v > 0, v, v * prelu.to(v.dtype))
-
-
-def affine(xhat: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Multiplies xhat (B, C, T) by weight (C,) and adds bias (C,), in xhat's dtype."""
-    if weight is not None:
-        xhat = xhat * weight.to(xhat.dtype)[:, None]
-    return xhat if bias is None else xhat + bias.to(xhat.dtype)[:, None]
