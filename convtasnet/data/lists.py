@@ -17,8 +17,9 @@ from pathlib import Path
 
 from convtasnet.audio import PathLike
 from convtasnet.data.listing import SUFFIXES, Entry, read_entries
-from convtasnet.data.roles import find_roles, some
+from convtasnet.data.roles import find_roles
 from convtasnet.data.row import Row, lengths_fit
+from convtasnet.data.shown import some
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from typing import overload
 
 from convtasnet.audio import PathLike
 from convtasnet.data.lists import find_lists, is_list, read_lists
-from convtasnet.data.roles import some
 from convtasnet.data.row import Row
+from convtasnet.data.shown import some
 from convtasnet.files import replacing
 
 _SOURCE = re.compile(r"source_(\d+)_path")

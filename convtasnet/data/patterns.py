@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convtasnet.audio import PathLike
-from convtasnet.data.roles import find_roles, some
+from convtasnet.data.roles import find_roles
 from convtasnet.data.row import Row
+from convtasnet.data.shown import some
 
 _AUDIO = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aif", ".aiff", ".au", ".w64")
 _DEEPER = re.compile(r"(.+)/mix\w*/[^/]+")

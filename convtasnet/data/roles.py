@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from convtasnet.data.shown import some
 
 _MIXTURE = re.compile(r"mix|mixture|mixtures|wav|mix_\w+")
 _SOURCE = re.compile(r"(s|spk|src|source|source_)([1-9]\d*)")
@@ -65,13 +67,3 @@ def find_roles(names: Iterable[str], place: str, mixture: str | None = None) -> 
     noise = [name for name in names if _NOISE.fullmatch(name)]
     sources = tuple(numbered[k] for k in sorted(numbered))
     return Roles(mixture, sources, noise[0] if noise else None)
-
-
-def some(names: Sequence[str], limit: int = 20) -> str:
-    """The first names of a list and how many more there are, for a message.
-
-    >>> some(["a", "b", "c"], limit=2)
-    'a, b, … (1 more)'
-    """
-    more = f", … ({len(names) - limit} more)" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more

@@ -17,11 +17,11 @@ from convtasnet.data.dynamic import DynamicMixtures, Facts, FixedMixtures, excer
 from convtasnet.data.levels import file_levels
 from convtasnet.data.mixing import count_combinations, draw_mixtures
 from convtasnet.data.module import SPLITS, MixtureData
+from convtasnet.data.shown import some_lines
 
 logger = logging.getLogger(__name__)
 
 N_EVAL = 200
-_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,4 @@ class SpeakersData(MixtureData):
 
 def _report_silent(paths: Sequence[str]) -> None:
     if paths:
-        more = f"\n  … and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-        logger.warning(
-            "%d utterances are silent and left out:\n  %s%s",
-            *(len(paths), "\n  ".join(paths[:_SHOWN]), more),
-        )
+        logger.warning("%d utterances are silent and left out:%s", len(paths), some_lines(paths))

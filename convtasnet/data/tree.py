@@ -13,10 +13,9 @@ from pathlib import Path
 
 from convtasnet.data.manifest import Manifest
 from convtasnet.data.row import Row
+from convtasnet.data.shown import SHOWN, some_lines
 
 logger = logging.getLogger(__name__)
-
-_SHOWN = 20
 
 
 def wav_folder(sample_rate: int) -> str:
@@ -102,11 +101,9 @@ def mixtures_in(folder: Path, kinds: Sequence[str]) -> Manifest:
         if name not in names[kind]
     ]
     if lacking:
-        more = f"\n  … and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
         raise ValueError(
-            f"{folder}: {len(lacking)} files are missing beside the others of the same name:\n  "
-            + "\n  ".join(lacking[:_SHOWN])
-            + more
+            f"{folder}: {len(lacking)} files are missing beside the others of the same name:"
+            + some_lines(lacking)
         )
     if not everything:
         raise ValueError(f"{folder / kinds[0]}: no wav files in it")
@@ -128,7 +125,7 @@ def absence(wanted: Path) -> str:
 def listing(folder: Path) -> str:
     """``holds a, b, c``: some names of what is in a folder."""
     names = sorted(os.listdir(folder))
-    shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    shown = ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
     return f"holds {shown or 'nothing'}"
 
 
