@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+INTERPRET = os.environ.get("TRITON_INTERPRET") == "1"
+
 # Relative errors, max|error| / max|reference|, of the output and of each gradient. Half precision
 # adds one rounding of the output and of dx; statistics and parameter gradients stay float32.
 TOLERANCES = {
@@ -19,7 +21,7 @@ TOLERANCES = {
 }
 OFFSET_TOLERANCE = 1e-5  # float32 around a large mean: the input itself is rounded
 ROUNDING = {torch.bfloat16: 2**-8, torch.float16: 2**-11}
-if os.environ.get("TRITON_INTERPRET") == "1":  # whose bfloat16 is cut off, not rounded
+if INTERPRET:  # whose bfloat16 is cut off, not rounded
     ROUNDING[torch.bfloat16] = 2**-7
 for dtype, rounding in ROUNDING.items():
     TOLERANCES[dtype].update(y=rounding, x=rounding)

@@ -6,45 +6,27 @@ this file again in a process of its own.
 
 from __future__ import annotations
 
-import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
-from norm_cases import ROUNDING, Case, assert_close, make_case, relative_error
+from norm_cases import INTERPRET, ROUNDING, Case, assert_close, make_case, relative_error
 from torch import Tensor
 from torch.nn import functional as F
 
-from convtasnet_kernels import depthwise_conv, use_backend
+from convtasnet_kernels import depthwise_conv
 
-INTERPRET = os.environ.get("TRITON_INTERPRET") == "1"
 ITEMS, CHANNELS = (1, 1) if INTERPRET else (2, 3)  # the interpreter is slow
-PATHS = [
-    pytest.param(("torch", "cpu"), id="torch"),
-    pytest.param(
-        ("triton", "cpu"),
-        id="interpreter",
-        marks=pytest.mark.skipif(not INTERPRET, reason="runs in test_interpreter.py"),
-    ),
-    pytest.param(("triton", "cuda"), id="triton", marks=pytest.mark.gpu),
-    pytest.param(("torch", "cuda"), id="torch-cuda", marks=pytest.mark.gpu),
-]
 
 
-@pytest.fixture(params=PATHS)
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The device of the path under test, which is in use."""
-    backend, device = request.param
-    if backend == "triton" and device == "cpu":
-        from convtasnet_kernels import depthwise
+def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    from convtasnet_kernels import depthwise
 
-        for table in (depthwise.FORWARD_TILES, depthwise.BACKWARD_TILES):
-            for size in table:  # so that short rows take several tiles
-                monkeypatch.setitem(table, size, (8, 1))
-    with use_backend(backend):
-        yield device
+    for table in (depthwise.FORWARD_TILES, depthwise.BACKWARD_TILES):
+        for size in table:
+            monkeypatch.setitem(table, size, (8, 1))
 
 
 def taps_case(shape: tuple[int, int, int], taps: int = 3, **kwargs: object) -> Case:

@@ -6,37 +6,24 @@ this file again in a process of its own.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-
 import pytest
 import torch
-from norm_cases import OFFSET_TOLERANCE, ROUNDING, assert_close, make_case, relative_error
+from norm_cases import (
+    INTERPRET,
+    OFFSET_TOLERANCE,
+    ROUNDING,
+    assert_close,
+    make_case,
+    relative_error,
+)
 
 from convtasnet_kernels import global_layer_norm, reference, use_backend
 
-INTERPRET = os.environ.get("TRITON_INTERPRET") == "1"
-PATHS = [
-    pytest.param(("torch", "cpu"), id="torch"),
-    pytest.param(
-        ("triton", "cpu"),
-        id="interpreter",
-        marks=pytest.mark.skipif(not INTERPRET, reason="runs in test_interpreter.py"),
-    ),
-    pytest.param(("triton", "cuda"), id="triton", marks=pytest.mark.gpu),
-    pytest.param(("torch", "cuda"), id="torch-cuda", marks=pytest.mark.gpu),
-]
 OPS = torch.ops.convtasnet
 
 
-@pytest.fixture(params=PATHS)
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The device of the path under test, which is in use."""
-    backend, device = request.param
-    if backend == "triton" and device == "cpu":
-        set_tiles(monkeypatch, (64, 256, 4), 4096)
-    with use_backend(backend):
-        yield device
+def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_tiles(monkeypatch, (64, 256, 4), 4096)
 
 
 @pytest.fixture

@@ -6,38 +6,25 @@ this file again in a process of its own.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from norm_cases import OFFSET_TOLERANCE, ROUNDING, Case, assert_close, make_case, relative_error
+from norm_cases import (
+    INTERPRET,
+    OFFSET_TOLERANCE,
+    ROUNDING,
+    Case,
+    assert_close,
+    make_case,
+    relative_error,
+)
 from torch import Tensor
 
-from convtasnet_kernels import layer_norm, reference, use_backend
+from convtasnet_kernels import layer_norm, reference
 
-INTERPRET = os.environ.get("TRITON_INTERPRET") == "1"
-PATHS = [
-    pytest.param(("torch", "cpu"), id="torch"),
-    pytest.param(
-        ("triton", "cpu"),
-        id="interpreter",
-        marks=pytest.mark.skipif(not INTERPRET, reason="runs in test_interpreter.py"),
-    ),
-    pytest.param(("triton", "cuda"), id="triton", marks=pytest.mark.gpu),
-    pytest.param(("torch", "cuda"), id="torch-cuda", marks=pytest.mark.gpu),
-]
 OPS = torch.ops.convtasnet
 ROWS = 3 if INTERPRET else 9  # the interpreter is slow
-
-
-@pytest.fixture(params=PATHS)
-def device(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The device of the path under test, which is in use."""
-    backend, device = request.param
-    with use_backend(backend):
-        yield device
 
 
 def rows(shape: tuple[int, ...], **options: Any) -> Case:

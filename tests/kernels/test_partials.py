@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
+from norm_cases import INTERPRET
 
-INTERPRET = os.environ.get("TRITON_INTERPRET") == "1"
 SHAPES = [(1, 1), (1000, 3), (1025, 16), (5000, 1)]
 # A last step in two launches, for few and for many columns; many programs are slow to interpret.
 SHAPES += [(4097, 5)] if INTERPRET else [(30_000, 9), (1030, 5000), (132, 31_744)]
