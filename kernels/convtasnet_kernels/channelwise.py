@@ -14,8 +14,9 @@ import triton.language as tl
 from torch import Tensor
 
 from convtasnet_kernels import channelwise_wide
-from convtasnet_kernels.channelwise_tile import _activate, _sums, _tile
+from convtasnet_kernels.channelwise_tile import _tile
 from convtasnet_kernels.persistent import EACH, share
+from convtasnet_kernels.tile_parts import activate, both_sums
 
 
 @triton.jit(do_not_specialize=["B", "steps"])
@@ -59,18 +60,18 @@ def _forward_kernel(
         for i in tl.static_range(CHUNKS):
             mask = live & last[:, None] if i * BLOCK_C + BLOCK_C > C else live
             xs += (tl.load(x_ptr + base + i * stride + offsets, mask=mask, other=0.0),)
-            total += _activate(xs[i].to(tl.float32), prelu_ptr)  # masked lanes hold zero
+            total += activate(xs[i], prelu_ptr)  # masked lanes hold zero
         mean = tl.sum(total, axis=0) * (1.0 / C)
         # Around the mean, whose own rounding comes back as the mean of the deviations.
         first = tl.zeros((BLOCK_C, BLOCK_T), tl.float32)
         second = tl.zeros((BLOCK_C, BLOCK_T), tl.float32)
         for i in tl.static_range(CHUNKS):
-            d = _activate(xs[i].to(tl.float32), prelu_ptr) - mean[None, :]
+            d = activate(xs[i], prelu_ptr) - mean[None, :]
             if i * BLOCK_C + BLOCK_C > C:
                 d = tl.where(last[:, None], d, 0.0)
             first += d
             second = tl.fma(d, d, second)
-        first, second = _sums(first, second)
+        first, second = both_sums(first, second)
         rest = first * (1.0 / C)
         var = second * (1.0 / C) - rest * rest
         var = tl.where(var < 0, 0.0, var)  # rounding; a maximum would swallow NaN
@@ -81,7 +82,7 @@ def _forward_kernel(
         tl.store(frame + 2 * items, rstd, mask=within)
         shift = -rest * rstd
         for i in tl.static_range(CHUNKS):
-            d = _activate(xs[i].to(tl.float32), prelu_ptr) - mean[None, :]
+            d = activate(xs[i], prelu_ptr) - mean[None, :]
             y = tl.fma(d, rstd[None, :], shift[None, :])
             if weight_ptr is not None:
                 y = y * ws[i].to(tl.float32)[:, None]

@@ -15,15 +15,10 @@ from torch import Tensor
 
 from convtasnet_kernels import channelwise_wide
 from convtasnet_kernels.channelwise import CHANNELS, Tile, launch_sizes
-from convtasnet_kernels.channelwise_tile import _activate, _sums, _tile
+from convtasnet_kernels.channelwise_tile import _tile
 from convtasnet_kernels.partials import sum_rows
 from convtasnet_kernels.registers import again
-
-
-@triton.jit
-def _frame_sums(a, b):
-    """Sums over the frames of two (BLOCK_C, BLOCK_T) tiles."""
-    return tl.split(tl.sum(tl.join(a, b), axis=1))
+from convtasnet_kernels.tile_parts import activate, both_sums
 
 
 @triton.jit(do_not_specialize=["B", "steps"])
@@ -81,16 +76,16 @@ def _backward_kernel(
         sums = ((), ())
         for i in tl.static_range(CHUNKS):
             g = gs[i].to(tl.float32)  # zero in masked lanes, and with it all that is summed
-            xhat = tl.fma(_activate(xs[i].to(tl.float32), prelu_ptr) - mean, rstd, shift)
+            xhat = tl.fma(activate(xs[i], prelu_ptr) - mean, rstd, shift)
             if params_ptr is not None:
-                dw, db = _frame_sums(g * xhat, g)
+                dw, db = both_sums(g * xhat, g, 1)
                 sums = (sums[0] + (dws[i] + dw,), sums[1] + (dbs[i] + db,))
             if weight_ptr is not None:
                 g = g * ws[i].to(tl.float32)[:, None]
             g_sum += g
             gx_sum = tl.fma(g, xhat, gx_sum)
         dws, dbs = sums
-        own, slope = _sums(g_sum, gx_sum)
+        own, slope = both_sums(g_sum, gx_sum)
         own = own[None, :] * (1.0 / C)
         # dx = rstd·(g - own - slope·xhat), with xhat = (x - mean - rest)·rstd multiplied out.
         slope = -(slope[None, :] * (1.0 / C) * rstd) * rstd
@@ -100,7 +95,7 @@ def _backward_kernel(
             g = again(gs[i], own)
             if weight_ptr is not None:
                 g = g * ws[i].to(tl.float32)[:, None]
-            dx = tl.fma(_activate(u, prelu_ptr) - mean, slope, late)
+            dx = tl.fma(activate(u, prelu_ptr) - mean, slope, late)
             dx = tl.fma(g - own, rstd, dx)
             if slopes_ptr is not None:
                 da += tl.where(u > 0, 0.0, dx * u)  # masked lanes hold u = 0

@@ -6,7 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from convtasnet_kernels.channelwise_tile import _activate, _sums, _tile
+from convtasnet_kernels.channelwise_tile import _tile
+from convtasnet_kernels.tile_parts import activate, both_sums
 
 
 @triton.jit(do_not_specialize=["B"])
@@ -30,18 +31,18 @@ def _forward_kernel(
     for c in range(0, C, BLOCK_C):
         mask = (t < T)[None, :] & (c + lane < C)
         place = (item * C + c) * T + offsets
-        total += _activate(tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32), prelu_ptr)
+        total += activate(tl.load(x_ptr + place, mask=mask, other=0.0), prelu_ptr)
     mean = tl.sum(total, axis=0) * (1.0 / C)
     first = tl.zeros((BLOCK_C, BLOCK_T), tl.float32)
     second = tl.zeros((BLOCK_C, BLOCK_T), tl.float32)
     for c in range(0, C, BLOCK_C):
         mask = (t < T)[None, :] & (c + lane < C)
         place = (item * C + c) * T + offsets
-        v = _activate(tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32), prelu_ptr)
+        v = activate(tl.load(x_ptr + place, mask=mask, other=0.0), prelu_ptr)
         d = tl.where(c + lane < C, v - mean[None, :], 0.0)
         first += d
         second = tl.fma(d, d, second)
-    first, second = _sums(first, second)
+    first, second = both_sums(first, second)
     rest = first * (1.0 / C)
     var = second * (1.0 / C) - rest * rest
     var = tl.where(var < 0, 0.0, var)  # rounding; a maximum would swallow NaN
@@ -56,7 +57,7 @@ def _forward_kernel(
         row = c + lane < C
         mask = (t < T)[None, :] & row
         place = (item * C + c) * T + offsets
-        v = _activate(tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32), prelu_ptr)
+        v = activate(tl.load(x_ptr + place, mask=mask, other=0.0), prelu_ptr)
         y = tl.fma(v - mean[None, :], rstd[None, :], shift[None, :])
         if weight_ptr is not None:
             y = y * tl.load(weight_ptr + c + lane, mask=row, other=0.0).to(tl.float32)
@@ -104,8 +105,8 @@ def _gradient_means_kernel(
         if weight_ptr is not None:
             g = g * tl.load(weight_ptr + c + lane, mask=row, other=0.0).to(tl.float32)
         g_sum += g
-        gx_sum = tl.fma(g, tl.fma(_activate(u, prelu_ptr) - mean, rstd, shift), gx_sum)
-    own, slope = _sums(g_sum, gx_sum)
+        gx_sum = tl.fma(g, tl.fma(activate(u, prelu_ptr) - mean, rstd, shift), gx_sum)
+    own, slope = both_sums(g_sum, gx_sum)
     tl.store(means_ptr + frame, own * (1.0 / C), mask=t < T)
     tl.store(means_ptr + items + frame, slope * (1.0 / C), mask=t < T)
 
@@ -148,7 +149,7 @@ def _input_gradient_kernel(
         slope = tl.load(means_ptr + items + frame, mask=within, other=0.0)[None, :]
         g = tl.load(dy_ptr + place, mask=mask, other=0.0).to(tl.float32)
         u = tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32)
-        xhat = tl.fma(_activate(u, prelu_ptr) - mean, rstd, shift)
+        xhat = tl.fma(activate(u, prelu_ptr) - mean, rstd, shift)
         if params_ptr is not None:
             dw = tl.fma(g, xhat, dw)
             db += g

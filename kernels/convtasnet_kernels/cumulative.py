@@ -19,16 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from convtasnet_kernels.lookback import GROUP, pair_words, sums_before, take_ticket, workspace
-
-
-@triton.jit
-def activate(u, prelu_ptr):
-    """Gives float32 of u, through the PReLU if there is one."""
-    u = u.to(tl.float32)
-    if prelu_ptr is not None:
-        u = tl.where(u > 0, u, u * tl.load(prelu_ptr).to(tl.float32))
-    return u
-
+from convtasnet_kernels.tile_parts import activate
 
 # So many channels average the roundings of a frame's statistics away. With fewer, divisions and
 # roots are exact to the last bit, and what cancels in backward is added up in float64.

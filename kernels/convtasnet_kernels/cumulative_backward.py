@@ -12,7 +12,6 @@ from torch import Tensor
 from convtasnet_kernels.cumulative import (
     FEW_CHANNELS,
     Tile,
-    activate,
     aligned,
     chunk_mask,
     inverse,
@@ -22,6 +21,7 @@ from convtasnet_kernels.cumulative import (
 )
 from convtasnet_kernels.lookback import pair_words, sums_before, take_ticket, workspace
 from convtasnet_kernels.partials import sum_rows
+from convtasnet_kernels.tile_parts import activate
 
 
 @triton.jit

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from convtasnet_kernels.global_tile import (
     activate,
-    both_sums,
     combined,
     constants,
     empty_sums,
@@ -33,6 +32,7 @@ from convtasnet_kernels.global_tile import (
     store_tile,
     valid_elements,
 )
+from convtasnet_kernels.tile_parts import both_sums
 
 
 @triton.jit(do_not_specialize=["C", "T", "chunks", "steps"])

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from convtasnet_kernels.global_tile import (
     activate,
-    both_sums,
     combined,
     constants,
     empty_sums,
@@ -32,6 +31,7 @@ from convtasnet_kernels.global_tile import (
     valid_elements,
 )
 from convtasnet_kernels.partials import sum_rows
+from convtasnet_kernels.tile_parts import both_sums
 
 
 @triton.jit

@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from convtasnet_kernels.persistent import INTERPRETED
+from convtasnet_kernels.tile_parts import both_sums
 
 LANES = tl.constexpr(128)  # sums of an item that each program of the second launch adds up
 
@@ -112,12 +113,6 @@ def store_tile(pointers, values, c, t, C, T, V: tl.constexpr, ROWS: tl.constexpr
     tl.store(pointers, values, mask=inside[:, None])
     if not ROWS:
         tl.store(pointers, values, mask=~inside[:, None] & valid_elements(c, t, T, C, V))
-
-
-@triton.jit
-def both_sums(a, b):
-    """Two sums, of vectors (n,) each, in one exchange between the warps."""
-    return tl.split(tl.sum(tl.join(a, b), axis=0))
 
 
 @triton.jit

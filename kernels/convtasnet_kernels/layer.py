@@ -17,12 +17,7 @@ from torch import Tensor
 
 from convtasnet_kernels import layer_wide
 from convtasnet_kernels.persistent import EACH, share
-
-
-@triton.jit
-def _row_sums(a, b):
-    """Sums over the columns of two (ROWS, BLOCK) tiles, in one exchange between the warps."""
-    return tl.split(tl.sum(tl.join(a, b), axis=1))
+from convtasnet_kernels.tile_parts import both_sums
 
 
 @triton.jit(do_not_specialize=["M", "steps"])
@@ -73,7 +68,7 @@ def _forward_kernel(
                 d = tl.where(last, d, 0.0)
             first += d
             second = tl.fma(d, d, second)
-        first, second = _row_sums(first, second)
+        first, second = both_sums(first, second, 1)
         rest = first * share
         var = second * share - rest * rest
         var = tl.where(var < 0, 0.0, var)  # rounding; a maximum would swallow NaN

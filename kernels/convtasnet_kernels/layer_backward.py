@@ -14,9 +14,10 @@ import triton.language as tl
 from torch import Tensor
 
 from convtasnet_kernels import layer_wide
-from convtasnet_kernels.layer import Tile, _row_sums, find_tile, launch_sizes
+from convtasnet_kernels.layer import Tile, find_tile, launch_sizes
 from convtasnet_kernels.partials import sum_rows
 from convtasnet_kernels.registers import again
+from convtasnet_kernels.tile_parts import both_sums
 
 
 @triton.jit(do_not_specialize=["M", "steps"])
@@ -75,7 +76,7 @@ def _backward_kernel(
             g_sum += g
             gx_sum = tl.fma(g, xhat, gx_sum)
         dws, dbs = sums
-        own, slope = _row_sums(g_sum, gx_sum)
+        own, slope = both_sums(g_sum, gx_sum, 1)
         own = own[:, None] * share
         # dx = rstd·(g - own - slope·xhat), with xhat = (x - mean - rest)·rstd multiplied out.
         slope = -(slope[:, None] * share * rstd) * rstd
