@@ -45,7 +45,7 @@ def si_sdr(est: Tensor, ref: Tensor) -> Tensor:
         tensor(nan)
     """
     est, ref = _zero_mean_pair(est, ref)
-    value = _log_ratio(_unit(est), _unit(ref))
+    value = _si_sdr_of_units(_unit(est), _unit(ref))
     return value.masked_fill(~_audible(ref), torch.nan)
 
 
@@ -61,10 +61,7 @@ def snr(est: Tensor, ref: Tensor) -> Tensor:
         20
     """
     est, ref = _zero_mean_pair(est, ref)
-    norm = torch.linalg.vector_norm(ref, dim=-1, keepdim=True)
-    noise = ((est - ref) / _or_one(norm)).square().sum(-1)
-    value = -10 * torch.log10(noise + _floor(ref.dtype))
-    return value.masked_fill(~_audible(ref), torch.nan)
+    return _snr_of_centered(est, ref).masked_fill(~_audible(ref), torch.nan)
 
 
 METRICS = {"si_sdr": si_sdr, "snr": snr}
@@ -110,11 +107,16 @@ def pit_loss(
         raise ValueError(f"metric {metric!r} is unknown; choose one of {sorted(METRICS)}")
     with torch.autocast(est.device.type, enabled=False):
         audible = ~_silent(ref, lengths)  # (B, n_src)
-        # Not every NaN: that of a bad estimate or reference has to show in the loss.
-        scores = pairwise(est, ref, lengths, metric).masked_fill(~audible[:, None], 0.0)
-        perm = best_permutation(scores.detach())
-        matched = scores.gather(1, perm[:, None, :]).squeeze(1)
-        loss = -(matched * audible).sum() / audible.sum().clamp(min=1)
+        est, ref = _prepared(est, ref, lengths, metric)
+        with torch.no_grad():  # of all pairs only the matched ones have a gradient
+            # Not every NaN: that of a bad estimate or reference has to show in the loss.
+            scores = _compared(est, ref, metric).masked_fill(~audible[:, None], 0.0)
+            perm = best_permutation(scores)
+            partner = perm.argsort(-1)  # the reference of each estimate
+            audible = audible.gather(1, partner)
+            ref = ref.gather(1, partner[..., None].expand_as(ref))
+        matched = _OF_PREPARED[metric](est, ref).masked_fill(~audible, 0.0)
+        loss = -matched.sum() / audible.sum().clamp(min=1)
     return loss, perm
 
 
@@ -136,12 +138,27 @@ def pairwise(
         >>> pairwise(torch.randn(3, 2, 100), torch.randn(3, 4, 100)).shape
         torch.Size([3, 2, 4])
     """
+    est, ref = _prepared(est, ref, lengths, metric)
+    return _compared(est, ref, metric).masked_fill(~_audible(ref)[:, None], torch.nan)
+
+
+def _prepared(
+    est: Tensor, ref: Tensor, lengths: Tensor | None, metric: str
+) -> tuple[Tensor, Tensor]:
+    """Both (B, n, T) as ``_OF_PREPARED`` wants them: what is done to each signal alone."""
+    _check_samples(est, ref)
     est, ref = _at_least_float32(est), _at_least_float32(ref)
-    if lengths is not None:
+    if lengths is None:
+        est, ref = _centered(est), _centered(ref)
+    else:
         lengths = checked_lengths(lengths, est)
         est, ref = _zero_mean_within(est, lengths), _zero_mean_within(ref, lengths)
-    n_est, n_ref = est.shape[1], ref.shape[1]
-    columns = [METRICS[metric](est, ref[:, j : j + 1].expand(-1, n_est, -1)) for j in range(n_ref)]
+    return (_unit(est), _unit(ref)) if metric == "si_sdr" else (est, ref)
+
+
+def _compared(est: Tensor, ref: Tensor, metric: str) -> Tensor:
+    """Metric of every prepared estimate against every reference: (B, n_est, n_ref)."""
+    columns = [_OF_PREPARED[metric](est, one[:, None]) for one in ref.unbind(1)]
     return torch.stack(columns, dim=-1)
 
 
@@ -181,15 +198,25 @@ def _permutations(n_src: int, device: torch.device) -> Tensor:
         return torch.tensor(list(permutations(range(n_src))), device=device)
 
 
-def _log_ratio(est: Tensor, ref: Tensor) -> Tensor:
+def _si_sdr_of_units(est: Tensor, ref: Tensor) -> Tensor:
     """``10·log10`` of target over residual energy for signals of unit (or zero) energy."""
     floor = _floor(est.dtype)
     scale = (est * ref).sum(-1, keepdim=True)
     residual = (est - scale * ref).square().sum(-1)
-    # A silent estimate has neither target nor residual: it counts as all residual, not as 0 dB.
-    silent = est.detach().square().sum(-1) == 0
     target = scale.squeeze(-1).square()
+    # A silent estimate has neither target nor residual: it counts as all residual, not as 0 dB.
+    silent = (target + residual).detach() == 0
     return 10 * (torch.log10(target + floor) - torch.log10(residual + floor + silent.to(est.dtype)))
+
+
+def _snr_of_centered(est: Tensor, ref: Tensor) -> Tensor:
+    """:func:`snr` of signals without their means, no reference silent."""
+    norm = torch.linalg.vector_norm(ref, dim=-1, keepdim=True)
+    noise = ((est - ref) / _or_one(norm)).square().sum(-1)
+    return -10 * torch.log10(noise + _floor(ref.dtype))
+
+
+_OF_PREPARED = {"si_sdr": _si_sdr_of_units, "snr": _snr_of_centered}
 
 
 def _unit(x: Tensor) -> Tensor:
@@ -208,9 +235,14 @@ def _zero_mean_pair(est: Tensor, ref: Tensor) -> tuple[Tensor, Tensor]:
     """Both (..., T) in float32 or float64 and without their means, or an error."""
     if est.shape != ref.shape:
         raise ValueError(f"est has shape {tuple(est.shape)}, ref {tuple(ref.shape)}: not equal")
-    if est.ndim == 0 or est.shape[-1] == 0:
-        raise ValueError(f"est and ref have shape {tuple(est.shape)}: no samples")
+    _check_samples(est, ref)
     return _centered(_at_least_float32(est)), _centered(_at_least_float32(ref))
+
+
+def _check_samples(*signals: Tensor) -> None:
+    for signal in signals:
+        if signal.ndim == 0 or signal.shape[-1] == 0:
+            raise ValueError(f"est and ref have shape {tuple(signal.shape)}: no samples")
 
 
 def _audible(ref: Tensor) -> Tensor:

@@ -156,11 +156,31 @@ def test_gradients_are_those_of_the_formula() -> None:
 
 def test_eight_sources_in_a_batch_of_four_take_under_50_ms() -> None:
     est, ref = torch.randn(2, 4, 8, 8000)
-    scores = pairwise(est, ref)
-    best_permutation(scores)
-    start = time.perf_counter()
-    best_permutation(scores)
-    assert time.perf_counter() - start < 0.05
+    times = []
+    for _ in range(4):  # of which the first warms up, and others may be disturbed
+        start = time.perf_counter()
+        pit_loss(est, ref)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.05
+
+
+@pytest.mark.parametrize("metric", ["si_sdr", "snr"])
+@pytest.mark.parametrize("n_src", [1, 2, 5, 8])
+def test_value_and_gradient_are_those_of_the_best_of_all_pairs(n_src: int, metric: str) -> None:
+    ref = torch.randn(3, n_src, 300, dtype=torch.float64)
+    est = ref.flip(1) + torch.randn_like(ref)
+    est.requires_grad_()
+    loss, _ = pit_loss(est, ref, metric=metric)
+    (own,) = torch.autograd.grad(loss, est)
+    every = pairwise(est, ref, metric=metric)
+    best = []
+    for item in every:
+        rows, columns = linear_sum_assignment(item.detach().numpy(), maximize=True)
+        best.append(item[rows, columns])
+    expected = -torch.stack(best).mean()
+    (expected_gradient,) = torch.autograd.grad(expected, est)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(own, expected_gradient)
 
 
 @pytest.mark.gpu
