@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from inspect import signature
 from os import PathLike
 from typing import Any
@@ -12,9 +11,11 @@ from torch import Tensor, nn
 
 from convtasnet.checkpoint import load_weights, read_checkpoint
 from convtasnet.filterbanks import encoder_decoder
+from convtasnet.framing import FRAMINGS, Framing
 from convtasnet.lengths import checked_lengths
-from convtasnet.norms import NORMS, Frames, valid_frames
-from convtasnet.separator import MASK_ACTIVATIONS, Separator
+from convtasnet.norms import Frames, valid_frames
+from convtasnet.other_norms import ALL_NORMS, LOOK_AHEAD
+from convtasnet.separator import CONV_PADDINGS, MASK_ACTIVATIONS, Separator
 
 FRAME_ALIGNMENT = 8
 
@@ -38,12 +39,21 @@ class ConvTasNet(nn.Module):
         n_blocks: X, blocks in a repeat, with dilations 1, 2, …, 2^(X−1).
         n_repeats: R.
         norm: "cumulative" (the paper's cLN: all channels, all frames so far), "global" (gLN: all
-            channels, all frames), "channelwise" (one frame; other toolkits' cLN) or "batch".
+            channels, all frames), "channelwise" (one frame; other toolkits' cLN) or "batch"; for
+            imported models also "cumulative_legacy" and "featurewise", see
+            :mod:`convtasnet.other_norms`.
         causal: whether the depthwise convolutions look back only.
-        mask_act: "relu", "sigmoid" or "softmax" (over the sources).
+        mask_act: "relu", "sigmoid", "softmax" (over the sources) or "softmax_filters" (over the
+            filters of each source; SpeechBrain's).
         encoder_act: None, or "relu" after the encoder.
         filterbank: "free" (learned), "stft", "analytic_free", "param_sinc" or "mpgtf".
         sample_rate: Hz of the waveforms.
+        framing: "complete", "drop" or "centered", see :class:`convtasnet.framing.Framing`; other
+            toolkits' models need the others.
+        input_norm: norm in front of the bottleneck, None for the same as in the blocks;
+            SpeechBrain and kaituoxu have "channelwise" there in all models.
+        conv_padding: what the depthwise convolutions find beyond the ends, "zeros" or, for
+            non-causal models, "reflect" (SpeechBrain's).
 
     Raises:
         ValueError: an argument that has no meaning, ``norm="global"`` with ``causal=True``
@@ -77,6 +87,9 @@ class ConvTasNet(nn.Module):
         encoder_act: str | None = None,
         filterbank: str = "free",
         sample_rate: int = 8000,
+        framing: str = "complete",
+        input_norm: str | None = None,
+        conv_padding: str = "zeros",
     ) -> None:
         super().__init__()
         self.hparams: dict[str, Any] = {
@@ -96,12 +109,16 @@ class ConvTasNet(nn.Module):
             "encoder_act": encoder_act,
             "filterbank": filterbank,
             "sample_rate": sample_rate,
+            "framing": framing,
+            "input_norm": input_norm,
+            "conv_padding": conv_padding,
         }
         _check_hparams(self.hparams)
         self.n_src, self.causal, self.sample_rate = n_src, causal, sample_rate
         # Batch norm mixes all frames while it trains.
-        self.looks_back_only = causal and norm != "batch"
+        self.looks_back_only = causal and "batch" not in (norm, input_norm)
         self.kernel_size, self.stride, self.encoder_act = kernel_size, stride, encoder_act
+        self.framing = Framing(framing, kernel_size, stride)
         self.encoder, self.decoder = encoder_decoder(
             filterbank, n_filters, kernel_size, stride, sample_rate
         )
@@ -117,6 +134,8 @@ class ConvTasNet(nn.Module):
             norm,
             causal,
             mask_act,
+            input_norm,
+            conv_padding,
         )
 
     @property
@@ -140,18 +159,12 @@ class ConvTasNet(nn.Module):
             ValueError: another shape, integer samples, or lengths that do not fit.
         """
         x = _as_batch(mix, self.separator.bottleneck.weight.dtype)
-        length = x.shape[-1]
-        n_frames = self._n_frames(length)
-        frames = None
+        length, frames = x.shape[-1], None
         if lengths is not None:
             lengths = checked_lengths(lengths, x)
-            frames = 1 + ((lengths - self.kernel_size).clamp(min=0) + self.stride - 1).div(
-                self.stride, rounding_mode="floor"
-            )
+            frames = self.framing.count(lengths)
             x = torch.where(valid_frames(x, lengths), x, 0.0)
-        padded = (n_frames - 1) * self.stride + self.kernel_size
-        x = nn.functional.pad(x, (0, padded - length))
-        y = self._separate(x, frames)[..., :length]
+        y = self.framing.unframed(self._separate(self.framing.framed(x), frames), length)
         if lengths is not None:
             y = torch.where(valid_frames(y, lengths), y, 0.0)
         return y.squeeze(0) if mix.ndim == 1 else y
@@ -185,10 +198,6 @@ class ConvTasNet(nn.Module):
             frames = n_frames
         padded = nn.functional.pad(features, (0, padding))
         return self.separator(padded, frames)[..., :n_frames]
-
-    def _n_frames(self, length: int) -> int:
-        """Frames that cover ``length`` samples; the last one is completed with zeros."""
-        return 1 + math.ceil(max(length - self.kernel_size, 0) / self.stride)
 
     @classmethod
     def from_pretrained(cls, path: str | PathLike[str]) -> ConvTasNet:
@@ -227,18 +236,24 @@ def _check_hparams(hparams: dict[str, Any]) -> None:
             "samples between the frames would be lost"
         )
     choices: dict[str, tuple[str | None, ...]] = {
-        "norm": tuple(NORMS),
+        "norm": tuple(ALL_NORMS),
         "mask_act": MASK_ACTIVATIONS,
         "encoder_act": (None, "relu"),
+        "framing": FRAMINGS,
+        "input_norm": (None, *ALL_NORMS),
+        "conv_padding": CONV_PADDINGS,
     }
     for name, allowed in choices.items():
         if hparams[name] not in allowed:
             raise ValueError(f"{name}={hparams[name]!r} is unknown; choose one of {allowed}")
-    if hparams["norm"] == "global" and hparams["causal"]:
-        raise ValueError(
-            "norm='global' cannot be causal: its statistics contain the whole future; use "
-            "norm='cumulative' (or 'channelwise') with causal=True, or causal=False"
-        )
+    for name in ("norm", "input_norm"):
+        if hparams[name] in LOOK_AHEAD and hparams["causal"]:
+            raise ValueError(
+                f"{name}={hparams[name]!r} cannot be causal: its statistics contain the whole "
+                "future; use 'cumulative' (or 'channelwise') with causal=True, or causal=False"
+            )
+    if hparams["conv_padding"] == "reflect" and hparams["causal"]:
+        raise ValueError("conv_padding='reflect' cannot be causal: it reads beyond the end")
 
 
 def _check_count(name: str, value: object, least: int) -> None:

@@ -6,9 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from convtasnet.depthwise import DepthwiseConv
-from convtasnet.norms import NORMS, Frames, valid_frames
+from convtasnet.norms import Frames, valid_frames
+from convtasnet.other_norms import ALL_NORMS
+from convtasnet.reflection import reflected
 
-MASK_ACTIVATIONS = ("relu", "sigmoid", "softmax")
+MASK_ACTIVATIONS = ("relu", "sigmoid", "softmax", "softmax_filters")
+CONV_PADDINGS = ("zeros", "reflect")
 
 
 class Block(nn.Module):
@@ -23,7 +26,7 @@ class Block(nn.Module):
         skip_chan: Sc, channels of the skip path, 0 for none.
         kernel_size: P, taps of the depthwise convolution.
         dilation: distance of its taps, in frames.
-        norm: a key of ``convtasnet.norms.NORMS``.
+        norm: a key of ``convtasnet.other_norms.ALL_NORMS``.
         causal: the taps reach back only.
         residual: whether a next block needs the residual path.
     """
@@ -42,9 +45,9 @@ class Block(nn.Module):
         super().__init__()
         self.split = [bn_chan if residual else 0, skip_chan]
         self.conv_in = nn.Conv1d(bn_chan, hid_chan, 1)
-        self.norm_in = NORMS[norm](hid_chan, prelu=True)
+        self.norm_in = ALL_NORMS[norm](hid_chan, prelu=True)
         self.depthwise = DepthwiseConv(hid_chan, kernel_size, dilation, causal)
-        self.norm_out = NORMS[norm](hid_chan, prelu=True)
+        self.norm_out = ALL_NORMS[norm](hid_chan, prelu=True)
         self.conv_out = nn.Conv1d(hid_chan, sum(self.split), 1)
 
     def forward(self, x: Tensor, frames: Frames = None) -> tuple[Tensor, Tensor]:
@@ -58,6 +61,19 @@ class Block(nn.Module):
             y = torch.where(valid_frames(y, frames), y, 0.0)
         y = self.norm_out(self.depthwise(y), frames)
         residual, skip = self.conv_out(y).split(self.split, dim=1)
+        return residual, skip
+
+
+class ReflectBlock(Block):
+    """A block whose depthwise convolution finds the mirrored map beyond the ends (SpeechBrain)."""
+
+    def forward(self, x: Tensor, frames: Frames = None) -> tuple[Tensor, Tensor]:
+        """As in :class:`Block`; the map is reflected at each item's own ends."""
+        y = self.norm_in(self.conv_in(x), frames)
+        reach = self.depthwise.dilation[0] * (self.depthwise.kernel_size[0] - 1)
+        y = reflected(y, frames, reach // 2, reach - reach // 2)
+        y = self.depthwise(y)[..., reach // 2 :][..., : x.shape[-1]]
+        residual, skip = self.conv_out(self.norm_out(y, frames)).split(self.split, dim=1)
         return residual, skip
 
 
@@ -77,9 +93,11 @@ class Separator(nn.Module):
         conv_kernel_size: P.
         n_blocks: X.
         n_repeats: R.
-        norm: a key of ``convtasnet.norms.NORMS``.
+        norm: a key of ``convtasnet.other_norms.ALL_NORMS``.
         causal: whether the depthwise convolutions are causal.
-        mask_act: "relu", "sigmoid" or "softmax" (over the sources).
+        mask_act: a name of ``MASK_ACTIVATIONS``.
+        input_norm: the norm before the bottleneck, None for the blocks' own.
+        conv_padding: a name of ``CONV_PADDINGS``.
 
     Example:
         >>> separator = Separator(2, 32, 8, 16, 8, 3, 2, 1, "global", False, "relu")
@@ -100,14 +118,17 @@ class Separator(nn.Module):
         norm: str,
         causal: bool,
         mask_act: str,
+        input_norm: str | None = None,
+        conv_padding: str = "zeros",
     ) -> None:
         super().__init__()
         self.n_src, self.skip_chan, self.mask_act = n_src, skip_chan, mask_act
-        self.norm = NORMS[norm](in_chan)
+        self.norm = ALL_NORMS[input_norm or norm](in_chan)
         self.bottleneck = nn.Conv1d(in_chan, bn_chan, 1)
         last = n_blocks * n_repeats - 1
+        block = ReflectBlock if conv_padding == "reflect" else Block
         self.blocks = nn.ModuleList(
-            Block(
+            block(
                 bn_chan,
                 hid_chan,
                 skip_chan,
@@ -134,4 +155,6 @@ class Separator(nn.Module):
                 skips = skip if skips is None else skips + skip
         scores = self.mask_conv(self.mask_prelu(x if skips is None else skips))
         scores = scores.unflatten(1, (self.n_src, -1))
-        return scores.softmax(1) if self.mask_act == "softmax" else getattr(scores, self.mask_act)()
+        if self.mask_act.startswith("softmax"):
+            return scores.softmax(1 if self.mask_act == "softmax" else 2)
+        return getattr(scores, self.mask_act)()

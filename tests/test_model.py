@@ -10,7 +10,7 @@ from torch import Tensor
 from written_out import written_out
 
 from convtasnet import ConvTasNet
-from convtasnet.norms import NORMS
+from convtasnet.other_norms import ALL_NORMS, LOOK_AHEAD
 
 SMALL: dict[str, Any] = {
     "n_filters": 32,
@@ -65,7 +65,7 @@ def test_the_last_samples_come_from_real_frames() -> None:
         assert (y[:, -1] != 0).all(), length
 
 
-@pytest.mark.parametrize("norm", ["cumulative", "channelwise", "batch"])
+@pytest.mark.parametrize("norm", ["cumulative", "channelwise", "batch", "cumulative_legacy"])
 @pytest.mark.parametrize("kernel_size", [16, 17, 20])
 @pytest.mark.parametrize("filterbank", ["free", "param_sinc"])
 def test_causal_means_causal(norm: str, kernel_size: int, filterbank: str) -> None:
@@ -92,6 +92,10 @@ def test_a_non_causal_model_looks_ahead() -> None:
 def test_the_global_norm_refuses_to_be_causal() -> None:
     with pytest.raises(ValueError, match=r"norm='global' cannot be causal.*future.*cumulative"):
         ConvTasNet(norm="global", causal=True)
+    with pytest.raises(ValueError, match=r"input_norm='featurewise' cannot be causal"):
+        ConvTasNet(**CAUSAL, input_norm="featurewise")
+    with pytest.raises(ValueError, match="reflect"):
+        ConvTasNet(**CAUSAL, conv_padding="reflect")
 
 
 @pytest.mark.parametrize("n_src", [1, 2, 3])
@@ -136,6 +140,9 @@ def test_another_type_than_the_models_is_refused(mix: object) -> None:
         ("filterbank", "mel"),
         ("skip_chan", -1),
         ("sample_rate", 0),
+        ("framing", "centre"),
+        ("input_norm", "cLN"),
+        ("conv_padding", "same"),
     ],
 )
 def test_wrong_arguments_are_named(name: str, value: object) -> None:
@@ -185,9 +192,9 @@ def test_gammatone_filters_equal_the_librarys() -> None:
     ("norm", "causal"),
     [
         (norm, causal)
-        for norm in NORMS
+        for norm in ALL_NORMS
         for causal in (False, True)
-        if norm != "global" or not causal
+        if norm not in LOOK_AHEAD or not causal
     ],
 )
 def test_every_parameter_gets_a_gradient(skip_chan: int, norm: str, causal: bool) -> None:
@@ -197,8 +204,24 @@ def test_every_parameter_gets_a_gradient(skip_chan: int, norm: str, causal: bool
     assert without == []
 
 
-@pytest.mark.parametrize("changes", [CAUSAL, {}, {"norm": "cumulative"}, {"norm": "channelwise"}])
-@pytest.mark.parametrize("more", [{}, {"kernel_size": 20, "skip_chan": 0, "encoder_act": "relu"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        CAUSAL,
+        {},
+        {"norm": "cumulative"},
+        {"norm": "channelwise"},
+        {"norm": "cumulative_legacy", "causal": True, "framing": "drop"},
+        {"norm": "featurewise", "conv_padding": "reflect", "framing": "centered"},
+    ],
+)
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"kernel_size": 20, "skip_chan": 0, "encoder_act": "relu", "input_norm": "channelwise"},
+    ],
+)
 def test_padding_changes_nothing(changes: dict[str, Any], more: dict[str, Any]) -> None:
     model = small(**changes, **more).double()
     lengths = torch.tensor([900, 1, 17, 512])
