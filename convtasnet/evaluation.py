@@ -25,11 +25,10 @@ from convtasnet.audio import write_audio
 from convtasnet.cores import available_cores
 from convtasnet.files import replacing
 from convtasnet.inference import rescale, separate
-from convtasnet.metrics import METRICS, Scores, ordered, score
+from convtasnet.metrics import METRICS, Scores, ordered, score, value_names
 
 MAX_WORKERS = 8
 ITEMS_PER_WORKER = 20  # fewer would not repay the start of a process
-UNITS = {"si_sdr": "dB", "sdr": "dB", "stoi": "", "pesq": "MOS"}
 
 
 class Mixtures(Protocol):
@@ -193,16 +192,6 @@ def summarize(rows: Sequence[Row], metrics: Sequence[str] = tuple(METRICS)) -> d
     return summary
 
 
-def value_names(metrics: Sequence[str]) -> list[str]:
-    """Columns of a report: each metric, then its improvement.
-
-    Example:
-        >>> value_names(["sdr", "si_sdr"])
-        ['si_sdr', 'si_sdri', 'sdr', 'sdri']
-    """
-    return [value for name in ordered(metrics) for value in (name, f"{name}i")]
-
-
 def write_csv(path: Path, rows: Sequence[Row], metrics: Sequence[str] = tuple(METRICS)) -> None:
     """Write one line a mixture: id, length, values (``nan`` where invalid) and the reasons."""
     names = value_names(metrics)
@@ -235,7 +224,7 @@ def summary_table(summary: dict[str, Any], metrics: Sequence[str] = tuple(METRIC
     for header in ("metric", "mean", "improvement", "valid"):
         table.add_column(header, justify="left" if header == "metric" else "right")
     for name in ordered(metrics):
-        unit = f" {UNITS[name]}".rstrip()
+        unit = f" {METRICS[name].unit}".rstrip()
         cells = (summary[name], summary[f"{name}i"])
         mean, gain = ("–" if cell is None else f"{cell:.2f}{unit}" for cell in cells)
         table.add_row(name, mean, gain, f"{summary['valid'][name]}/{summary['n']}")

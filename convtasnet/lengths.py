@@ -1,4 +1,4 @@
-"""Checks of the valid lengths of a padded batch."""
+"""The valid lengths of a padded batch: their check, and means within them."""
 
 from __future__ import annotations
 
@@ -37,3 +37,25 @@ def checked_lengths(lengths: Tensor, batch: Tensor) -> Tensor:
     if not out_of_reach and bool(((lengths < 1) | (lengths > batch.shape[-1])).any()):
         raise ValueError(f"lengths={lengths.tolist()} must lie between 1 and {batch.shape[-1]}")
     return lengths.reshape(-1).to(batch.device, torch.int64)
+
+
+def zero_mean_within(x: Tensor, lengths: Tensor) -> Tensor:
+    """Remove the mean of the first samples of each signal.
+
+    Args:
+        x: (B, n, T).
+        lengths: (B,) valid samples, on the device of ``x``.
+
+    Returns:
+        (B, n, T), zero beyond the lengths; what is constant within them becomes exactly zero.
+
+    Example:
+        >>> zero_mean_within(torch.tensor([[[1.0, 3.0, 9.0]]]), torch.tensor([2]))
+        tensor([[[-1.,  1.,  0.]]])
+    """
+    valid = torch.arange(x.shape[-1], device=x.device) < lengths[:, None, None]
+    x = torch.where(valid, x, torch.zeros_like(x))
+    first = x[..., :1]
+    constant = ((x == first) | ~valid).all(-1, keepdim=True)
+    mean = x.sum(-1, keepdim=True) / lengths[:, None, None]
+    return torch.where(valid & ~constant, x - mean, torch.zeros_like(x))

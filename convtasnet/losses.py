@@ -9,7 +9,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from convtasnet.lengths import checked_lengths
+from convtasnet.lengths import checked_lengths, zero_mean_within
 
 MAX_EXHAUSTIVE_SOURCES = 5  # 120 permutations; the Hungarian method beyond, on the CPU
 
@@ -152,7 +152,7 @@ def _prepared(
         est, ref = _centered(est), _centered(ref)
     else:
         lengths = checked_lengths(lengths, est)
-        est, ref = _zero_mean_within(est, lengths), _zero_mean_within(ref, lengths)
+        est, ref = zero_mean_within(est, lengths), zero_mean_within(ref, lengths)
     return (_unit(est), _unit(ref)) if metric == "si_sdr" else (est, ref)
 
 
@@ -263,16 +263,6 @@ def _centered(x: Tensor) -> Tensor:
     """Remove the mean over time; a constant signal becomes exactly zero."""
     constant = (x == x[..., :1]).all(-1, keepdim=True)
     return torch.where(constant, torch.zeros_like(x), x - x.mean(-1, keepdim=True))
-
-
-def _zero_mean_within(x: Tensor, lengths: Tensor) -> Tensor:
-    """Remove the mean of the first ``lengths`` samples of (B, n, T); zeros beyond them."""
-    valid = torch.arange(x.shape[-1], device=x.device) < lengths[:, None, None]
-    x = torch.where(valid, x, torch.zeros_like(x))
-    first = x[..., :1]
-    constant = ((x == first) | ~valid).all(-1, keepdim=True)
-    mean = x.sum(-1, keepdim=True) / lengths[:, None, None]
-    return torch.where(valid & ~constant, x - mean, torch.zeros_like(x))
 
 
 def _floor(dtype: torch.dtype) -> float:

@@ -15,7 +15,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torchmetrics import MeanMetric
 
 from convtasnet.checkpoint import ENTRY, checkpoint_entry, plain_keys
-from convtasnet.metrics import SILENT_ESTIMATE, SILENT_MIXTURE, SILENT_REFERENCE, score
+from convtasnet.loss_watch import LossWatch, StuckLoss
+from convtasnet.metrics import SILENT_ESTIMATE, SILENT_MIXTURE, SILENT_REFERENCE, score_batch
 
 log = logging.getLogger(__name__)
 Batch = dict[str, Any]  # mixture (B, T), sources (B, n_src, T), lengths (B,) or None, ids
@@ -30,7 +31,8 @@ class SeparationSystem(L.LightningModule):
     Logs, each epoch: ``train_loss``, ``valid_loss`` and, over the full-length validation items,
     the means ``valid_si_sdr`` and ``valid_si_sdri`` (improvement over the mixture), all in dB.
     Silent items have no score and are left out; an estimate that holds NaN makes the means NaN.
-    A training loss that is not finite stops the run before it reaches the weights.
+    A training loss that is not finite stops the run before it reaches the weights; one that stands
+    where only silent or unrelated outputs put it is warned of.
 
     Args:
         model: the separator; ``model.hparams`` are its constructor arguments and
@@ -70,6 +72,7 @@ class SeparationSystem(L.LightningModule):
             self.train_forward = torch.compile(model.forward, mode=mode, dynamic=False)
         self.means = nn.ModuleDict({name: MeanMetric(nan_strategy="disable") for name in MONITORS})
         self._watched: LossWatch | None = None
+        self._stuck = StuckLoss()
         self._silent_estimates = 0
         self._score: Tensor | None = None  # this epoch's value of ``monitor``
 
@@ -92,10 +95,13 @@ class SeparationSystem(L.LightningModule):
     def on_after_backward(self) -> None:
         """Stop on a bad loss, on all ranks at once: the optimizer has not stepped yet."""
         watched, self._watched = self._watched, None
-        if watched is not None and not watched.was_finite():
+        if watched is None:
+            return
+        if not watched.was_finite():
             raise ValueError(
                 f"the training loss is not finite at step {self.global_step}: {watched.reason()}"
             )
+        self._stuck.update(watched.value())
 
     def on_train_epoch_end(self) -> None:
         """Step a plateau scheduler.
@@ -118,14 +124,14 @@ class SeparationSystem(L.LightningModule):
         """Loss and scores of full-length items; returns the estimates, for examples."""
         mixture, sources, lengths = batch["mixture"], batch["sources"], batch["lengths"]
         estimates = self.model(mixture, lengths)
-        loss, _ = self.loss(estimates, sources, lengths)
-        # Once an item: a weight is dropped with nan_strategy="disable".
-        self._mean("valid_loss").update(loss.expand(len(estimates)))
-        for i, item in enumerate(estimates):
-            end = mixture.shape[-1] if lengths is None else int(lengths[i])
-            scores = score(
-                item[:, :end], sources[i, :, :end], mixture[i, :end], self.model.sample_rate
+        for i in range(len(estimates)):
+            one = slice(i, i + 1)
+            # Item by item: a batch's loss would weigh silent sources by who shares the batch.
+            loss, _ = self.loss(
+                estimates[one], sources[one], None if lengths is None else lengths[one]
             )
+            self._mean("valid_loss").update(loss)
+        for scores in score_batch(estimates, sources, mixture, self.model.sample_rate, lengths):
             reason = scores.reasons.get("si_sdr")
             self._silent_estimates += reason == SILENT_ESTIMATE
             if reason not in SILENCE:
@@ -177,62 +183,3 @@ class SeparationSystem(L.LightningModule):
         metric = self.means[name]
         assert isinstance(metric, MeanMetric)
         return metric
-
-
-class LossWatch:
-    """Whether a loss is finite on every rank, known without stalling the device.
-
-    Asked after the backward pass was launched, the answer, computed before it, has arrived.
-
-    Args:
-        loss: a scalar.
-        batch: what it was computed from.
-
-    Example:
-        >>> signals = torch.zeros(2, 3, 8)
-        >>> signals[1, 0, 4] = torch.nan
-        >>> batch = {"mixture": signals[:, 0], "sources": signals[:, 1:], "ids": ["a", "b"]}
-        >>> watch = LossWatch(torch.tensor(torch.nan), batch)
-        >>> watch.was_finite(), watch.reason()
-        (False, "the items ['b'] hold NaN or infinity")
-    """
-
-    def __init__(self, loss: Tensor, batch: Batch) -> None:
-        self._batch = batch
-        self._own = loss.detach().isfinite()
-        finite = self._own.float()
-        if _is_distributed():
-            torch.distributed.all_reduce(finite, torch.distributed.ReduceOp.MIN)
-        self._finite = finite.to("cpu", non_blocking=True)
-        self._copied = torch.cuda.Event() if finite.is_cuda else None
-        if self._copied is not None:
-            self._copied.record()
-
-    def was_finite(self) -> bool:
-        """Wait for the copy of the flag, not for what was launched after it."""
-        if self._copied is not None:
-            self._copied.synchronize()
-        return bool(self._finite)
-
-    def reason(self) -> str:
-        """Name the items of a bad loss; called on every rank at once."""
-        ids = [] if bool(self._own) else list(self._batch["ids"])
-        signals = torch.cat([self._batch["mixture"][:, None], self._batch["sources"]], 1)
-        finite = signals.isfinite().flatten(1).all(1).tolist()
-        bad = [name for name, fine in zip(self._batch["ids"], finite, strict=True) if not fine]
-        ids, bad = _from_all_ranks(ids), _from_all_ranks(bad)
-        if bad:
-            return f"the items {bad} hold NaN or infinity"
-        return f"the items {ids} are finite, the training diverges: try a lower optimizer.lr"
-
-
-def _is_distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-def _from_all_ranks(names: list[str]) -> list[str]:
-    if not _is_distributed():
-        return names
-    gathered: list[Any] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(gathered, names)
-    return [name for part in gathered for name in part]

@@ -41,8 +41,7 @@ from convtasnet import ConvTasNet
 from convtasnet.audio import write_audio
 from convtasnet.callbacks.metrics_file import COLUMNS
 from convtasnet.cli import main as convtasnet_main
-from convtasnet.evaluation import value_names
-from convtasnet.metrics import METRICS
+from convtasnet.metrics import METRICS, value_names
 
 CODE = [block for document in DOCUMENTS for block in blocks(document, "python run")]
 SHELL = [block for document in DOCUMENTS for block in blocks(document, "bash")]

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from convtasnet.data.sampler import EvalSampler
 from convtasnet.log_filters import WARNINGS
+from convtasnet.loss_watch import STUCK_STEPS, LossWatch
 from convtasnet.losses import pit_loss
 from convtasnet.metrics import score
-from convtasnet.system import LossWatch, SeparationSystem
+from convtasnet.system import SeparationSystem
 
 pytestmark = pytest.mark.filterwarnings(*[f"ignore:{message}" for message in WARNINGS])
 N_SAMPLES = 400
@@ -98,7 +100,7 @@ def test_a_loss_that_diverges_by_itself_names_its_items_too(tmp_path):
 
 def test_a_watched_loss_of_another_rank(monkeypatch):
     """The flag is the least of all ranks; the names are gathered from them."""
-    monkeypatch.setattr("convtasnet.system._is_distributed", lambda: True)
+    monkeypatch.setattr("convtasnet.loss_watch._is_distributed", lambda: True)
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda flag, op: flag.zero_())
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
 
@@ -118,19 +120,28 @@ def rank_of_two(rank: int, folder: Path, port: int) -> None:
     data = items(8)
     data[5]["mixture"][3] = torch.nan
     module, message = system(), "none"
+    run = trainer(folder, devices=2, strategy="ddp")
+    (valid,) = run.validate(module, eval_loader(items(5), rank), verbose=False)
     try:
-        run = trainer(folder, devices=2, strategy="ddp")
         run.fit(module, loader(data, batch_size=1), loader(items(2)))
     except ValueError as error:
         message = str(error)
-    torch.save((message, run.global_step, module.model.gain.detach()), folder / f"{rank}.pt")
+    found = (message, run.global_step, module.model.gain.detach(), valid)
+    torch.save(found, folder / f"{rank}.pt")
 
 
-def test_a_nan_item_stops_two_processes_at_the_same_step(tmp_path):
+def eval_loader(data: list[dict], rank: int) -> DataLoader:
+    sampler = EvalSampler(data, None, 2, 2, rank)
+    return DataLoader(data, sampler.batch_size, sampler=sampler, collate_fn=collate)
+
+
+def test_two_processes_validate_as_one_and_stop_at_the_same_step(tmp_path):
     port = 21000 + os.getpid() % 20000
     torch.multiprocessing.spawn(rank_of_two, (tmp_path, port), nprocs=2)
     results = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
-    for message, steps, gain in results:
+    (alone,) = trainer(tmp_path).validate(system(), loader(items(5), 5), verbose=False)
+    for message, steps, gain, valid in results:
+        assert valid == pytest.approx(alone, rel=1e-6)
         assert message == (
             f"the training loss is not finite at step {steps}: the items ['item5'] hold NaN or "
             "infinity"
@@ -154,6 +165,26 @@ def test_validation_is_the_mean_over_items_of_different_batches(tmp_path):
         mean = sum(values[name] for values in scores) / 5
         assert logged[f"valid_{name}"] == pytest.approx(mean, abs=1e-4)
     assert logged["valid_loss"] == pytest.approx(-logged["valid_si_sdr"], abs=1e-3)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_validation_does_not_depend_on_who_shares_a_batch(tmp_path, batch_size):
+    data = items(5)
+    data[3]["sources"][1] = 0  # the loss of its item has one term, the others' have two
+    expected = trainer(tmp_path).validate(system(), loader(data, 5), verbose=False)
+    got = trainer(tmp_path).validate(system(), loader(data, batch_size), verbose=False)
+    assert got[0] == pytest.approx(expected[0], rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method")
+def test_a_loss_at_its_floor_raises_an_alarm(tmp_path, caplog):
+    class Silent(Gains):
+        def forward(self, mixture, lengths=None):
+            return super().forward(mixture) * 0
+
+    with caplog.at_level(logging.WARNING):
+        trainer(tmp_path).fit(system(Silent()), loader(items(STUCK_STEPS), 1), loader(items(1)))
+    assert caplog.text.count("the model's outputs are silent") == 1
 
 
 def test_a_silent_item_is_left_out_of_the_validation(tmp_path):
