@@ -66,7 +66,7 @@ def make(options: argparse.Namespace) -> None:
     else:
         patterns = find_patterns(options.folder, files)
     rows, unused = patterns.rows(options.folder, files)
-    everything = with_noise(rows, options.folder.absolute())
+    everything = Manifest(rows, options.folder.absolute())
     headers, problems = find_problems(everything, samples=True)
     problems += unwritable(everything)
     report(problems, unused, options.folder)
@@ -81,19 +81,11 @@ def make(options: argparse.Namespace) -> None:
     print(out)
 
 
-def with_noise(rows: Sequence[Row], folder: Path) -> Manifest:
-    """The noise as one more source, as all files of a row are checked alike."""
-    extended = [
-        Row(row.id, row.mixture, row.sources + ((row.noise,) if row.noise else ())) for row in rows
-    ]
-    return Manifest(extended, folder)
-
-
 def unwritable(manifest: Manifest) -> list[Problem]:
     """Files whose names no csv can hold."""
     problems = []
     for row in manifest:
-        for path in (row.mixture, *row.sources):
+        for path in row.files:
             try:
                 path.encode()
             except UnicodeEncodeError:

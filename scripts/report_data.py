@@ -12,7 +12,6 @@ decoded once; what was found is kept in the cache folder, so that the next repor
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -98,32 +97,19 @@ def find_sets(named: Sequence[str], splits: Sequence[str]) -> list[tuple[str, Ma
         files = [item for item in named if item not in overrides]
         raise ValueError(f"{files} and {overrides}: name either manifests or overrides")
     if not overrides:
-        return [(Path(item).stem, *with_noise(Manifest.read(item))) for item in named]
+        return [with_kinds(Path(item).stem, Manifest.read(item)) for item in named]
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         data = instantiate(compose("train", [*overrides, "run_dir=."]).data)
     if isinstance(data, SpeakersData):  # its mixtures are made in training
         utterances = as_manifest(list_utterances(data.root), data.root)
         return [("all", utterances, ["utterance"])]
-    sets = []
-    for split in splits:
-        rows, kinds = with_noise(data.manifest(split))
-        if data.noise_apart:
-            kinds[-1] = "noise"
-        sets.append((split, rows, kinds))
-    return sets
+    return [with_kinds(split, data.manifest(split)) for split in splits]
 
 
-def with_noise(manifest: Manifest) -> tuple[Manifest, list[str]]:
-    """The noise as one more source, where each row has one; kinds of the files."""
+def with_kinds(split: str, manifest: Manifest) -> tuple[str, Manifest, list[str]]:
+    """A set with the kinds of its files."""
     kinds = ["mixture", *(f"source {k + 1}" for k in range(manifest.n_src))]
-    rows = [
-        dataclasses.replace(row, sources=(*row.sources, row.noise), noise=None)
-        for row in manifest
-        if row.noise
-    ]
-    if len(rows) < len(manifest):
-        return manifest, kinds
-    return Manifest(rows, manifest.origin), [*kinds, "noise"]
+    return split, manifest, kinds + ["noise"] * any(row.noise for row in manifest)
 
 
 def examine(
@@ -131,7 +117,7 @@ def examine(
 ) -> tuple[list[Part], list[tuple[str, Problem]]]:
     """Measure all files of a set; kinds of problems and what they are."""
     _, problems = find_problems(manifest)
-    files = [dict(column) for column in columns(manifest)]  # a file may be in many rows
+    files = [dict(column) for column in columns(manifest, len(kinds))]  # one may be in many rows
     owner = {path: row for column in files for path, row in column.items()}
     scans, damaged = scan_files(owner, manifest.origin)
     told = {(problem.path, problem.reason) for problem in problems}
@@ -147,10 +133,10 @@ def examine(
     return parts, found + faults
 
 
-def columns(manifest: Manifest) -> Iterator[list[tuple[str, str]]]:
+def columns(manifest: Manifest, count: int) -> Iterator[list[tuple[str, str]]]:
     """(path, ID) of all mixtures, then of all first sources, and so on."""
-    for k in range(1 + manifest.n_src):
-        yield [((row.mixture, *row.sources)[k], row.id) for row in manifest]
+    for k in range(count):
+        yield [(row.files[k], row.id) for row in manifest if k < len(row.files)]
 
 
 def table_of(parts: Sequence[Part]) -> Table:

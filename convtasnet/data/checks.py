@@ -79,8 +79,8 @@ def find_problems(manifest: Manifest, samples: bool = False) -> tuple[Headers, l
     headers = np.zeros((2, len(manifest)), dtype=np.int64)
     trimmed = stale = 0
     for index, row in enumerate(manifest):
-        if bad.isdisjoint((row.mixture, *row.sources)):
-            files = [facts[path] for path in (row.mixture, *row.sources)]
+        if bad.isdisjoint(row.files):
+            files = [facts[path] for path in row.files]
             lengths = [file.n_samples for file in files]
             headers[:, index] = min(lengths), files[0].sample_rate
             found = list(_row_problems(row, files))
@@ -104,14 +104,14 @@ def find_problems(manifest: Manifest, samples: bool = False) -> tuple[Headers, l
 def find_facts(
     manifest: Manifest, samples: bool = False
 ) -> tuple[dict[str, FileFacts], list[Problem]]:
-    """What is known of each file of mixtures and sources, by path, and which files are bad.
+    """What is known of each file of mixtures, sources and noise, by path, and which are bad.
 
     Args:
         manifest: the mixtures.
         samples: see ``find_problems``.
     """
     cache = FileCache(manifest.origin, FileFacts, "files")
-    owner = {path: row.id for row in manifest for path in (row.mixture, *row.sources)}
+    owner = {path: row.id for row in manifest for path in row.files}
     facts, problems = gather(owner, lambda path: _look_up(path, cache), _CHUNK)
     if samples:
         hidden = {path: owner[path] for path, f in facts.items() if f.hidden and not f.scanned}
@@ -211,7 +211,7 @@ def _attempt(path: str, row: str, function: Callable[[str], T]) -> T | Problem:
 
 
 def _row_problems(row: Row, files: Sequence[FileFacts]) -> Iterable[Problem]:
-    """A length that the list has wrong; sources whose rate or length doesn't fit the mixture's."""
+    """A length that the list has wrong; files whose rate or length doesn't fit the mixture's."""
     mixture = files[0]
     told = row.length
     if told is not None and not lengths_fit(told, mixture.n_samples, mixture.sample_rate):
@@ -221,7 +221,7 @@ def _row_problems(row: Row, files: Sequence[FileFacts]) -> Iterable[Problem]:
             f"has {mixture.n_samples} samples at {mixture.sample_rate} Hz, but "
             f"{row.place or 'its list'} says {told}: is it of other files, or of another rate?",
         )
-    for path, source in zip(row.sources, files[1:], strict=True):
+    for path, source in zip(row.files[1:], files[1:], strict=True):
         if source.sample_rate != mixture.sample_rate:
             yield Problem(
                 path,

@@ -90,10 +90,9 @@ class MixtureDataset(EpochDataset):
         segment: seconds of a random crop; None gives whole files.
         seed: of the crops; a crop is a function of (seed, epoch, index).
         headers: what ``checks.read_headers(manifest)`` gave, to save reading them twice.
-        noise_apart: whether the last source of each row is noise, to be given as ``"noise"``.
 
-    Items: ``{"mixture": (T,), "sources": (n_src, T), "id": str}``, float32, and perhaps
-    ``"noise": (T,)``.
+    Items: ``{"mixture": (T,), "sources": (n_src, T), "id": str}``, float32, and, if the rows have
+    noise, ``"noise": (T,)``.
 
     Raises:
         ValueError: a sample rate or segment that isn't positive.
@@ -109,7 +108,6 @@ class MixtureDataset(EpochDataset):
         segment: float | None = None,
         seed: int = 0,
         headers: Headers | None = None,
-        noise_apart: bool = False,
     ):
         if sample_rate < 1:
             raise ValueError(f"sample_rate is {sample_rate}, expected at least 1 Hz")
@@ -121,14 +119,13 @@ class MixtureDataset(EpochDataset):
         self.n_samples = None if segment is None else round(segment * sample_rate)
         self.window = self.n_samples or 0
         self.seed = seed
-        self.noise_apart = noise_apart
-        self.n_src = manifest.n_src - noise_apart
-        self._group = 1 + manifest.n_src
+        self.n_src = manifest.n_src
+        self._group = len(manifest[0].files)  # mixture, sources, perhaps noise
         self._ids = PackedStrings([row.id for row in manifest])
         headers = read_headers(manifest) if headers is None else headers
-        # Mixture and sources of row i are recordings i * group and those after it.
+        # The files of row i are recordings i * group and those after it.
         self.recordings = Recordings(
-            [path for row in manifest for path in (row.mixture, *row.sources)],
+            [path for row in manifest for path in row.files],
             headers.n_samples,
             headers.sample_rates,
             sample_rate,
@@ -188,8 +185,9 @@ class MixtureDataset(EpochDataset):
 
     def _named(self, wavs: Tensor) -> dict[str, Tensor]:
         """The files of an item or of a batch, (..., group, T), as mixture, sources and noise."""
-        named = {"mixture": wavs[..., 0, :], "sources": wavs[..., 1 : 1 + self.n_src, :]}
-        return named | {"noise": wavs[..., -1, :]} if self.noise_apart else named
+        last = 1 + self.n_src
+        named = {"mixture": wavs[..., 0, :], "sources": wavs[..., 1:last, :]}
+        return named | ({"noise": wavs[..., last, :]} if last < self._group else {})
 
     def _crops(self, keys: Sequence[Key]) -> tuple[np.ndarray, np.ndarray]:
         """First sample and length of each item, at the items' rate: (n,) int64 each."""

@@ -10,8 +10,9 @@ from typing import Any
 
 from convtasnet.audio import PathLike
 from convtasnet.data.manifest import Manifest
-from convtasnet.data.noisy import NoisyMixtureData, check_choice
-from convtasnet.data.tree import mixtures_in
+from convtasnet.data.noise import check_choice
+from convtasnet.data.noisy import NoisyMixtureData
+from convtasnet.data.tree import NOISE, mixtures_in, row_of
 
 TRAIN_SETS = ("train-100", "train-360")
 
@@ -72,18 +73,18 @@ def read_metadata(csv: Path, folder: Path, kinds: Sequence[str]) -> Manifest:
         ValueError: the csv is no manifest (see ``Manifest.from_csv``), has no noise where that is
             wanted, or names a file that is in no folder of this kind.
     """
-    with_noise = kinds[-1] == "noise"
+    with_noise = kinds[-1] == NOISE
     rows = []
     for row in Manifest.from_csv(csv, len(kinds) - 1 - with_noise):
         if with_noise and not row.noise:
             raise ValueError(f"{csv}: mixture '{row.id}' has no noise_path")
         listed = [row.mixture, *row.sources, *([row.noise or ""] * with_noise)]
-        mixture, *sources = (
-            str(folder / kind / _name_in(kind, path, csv))
+        paths = [
+            folder / kind / _name_in(kind, path, csv)
             for kind, path in zip(kinds, listed, strict=True)
-        )
-        rows.append(dataclasses.replace(row, mixture=mixture, sources=tuple(sources), noise=None))
-    return Manifest(rows, csv, len(kinds) - 1)
+        ]
+        rows.append(dataclasses.replace(row_of(row.id, kinds, paths), length=row.length))
+    return Manifest(rows, csv)
 
 
 def _name_in(kind: str, path: str, csv: Path) -> str:

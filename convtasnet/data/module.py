@@ -19,6 +19,7 @@ from convtasnet.cores import available_cores
 from convtasnet.data.checks import Headers, find_problems, raise_problems, read_headers
 from convtasnet.data.dataset import EpochDataset, MixtureDataset, collate
 from convtasnet.data.manifest import Manifest
+from convtasnet.data.noise import NOISES, check_choice, place_noise
 from convtasnet.data.resident import ResidentAudio, ResidentLoader, make_resident
 from convtasnet.data.sampler import EvalSampler, TrainSampler, resume_position
 from convtasnet.data.waiting import WatchedLoader
@@ -55,14 +56,9 @@ class MixtureData(lightning.LightningDataModule):
 
     Batches: see ``convtasnet.data.dataset.collate``; training batches are padded to the segment.
 
-    Attributes:
-        noise_apart: whether ``manifest`` lists noise as the last source, which is given apart.
-
     Raises:
         ValueError: an argument is out of range.
     """
-
-    noise_apart = False
 
     def __init__(
         self,
@@ -111,9 +107,7 @@ class MixtureData(lightning.LightningDataModule):
             self._headers[split] = manifest, read_headers(manifest)
         manifest, headers = self._headers.pop(split)
         segment = self.segment if split == "train" else None
-        return MixtureDataset(
-            manifest, self.sample_rate, segment, self.seed, headers, self.noise_apart
-        )
+        return MixtureDataset(manifest, self.sample_rate, segment, self.seed, headers)
 
     def check(self, splits: Sequence[str] = SPLITS) -> None:
         """Look at all files of these splits.
@@ -261,6 +255,9 @@ class ManifestData(MixtureData):
             ``Manifest.read`` takes.
         valid: of the validation set.
         test: of the test set.
+        noise: what becomes of noise that the lists name (``noise.place_noise``): ``"batch"``:
+            batches hold it as ``noise``; ``"source"``: it is the last source, and one of
+            ``n_src``; ``"ignore"``: it isn't read.
         **kwargs: see ``MixtureData``.
     """
 
@@ -270,17 +267,28 @@ class ManifestData(MixtureData):
         train: PathLike | Sequence[PathLike] = "train.csv",
         valid: PathLike | Sequence[PathLike] = "valid.csv",
         test: PathLike | Sequence[PathLike] = "test.csv",
+        noise: str = "batch",
         **kwargs: Any,
     ) -> None:
         super().__init__(root, **kwargs)
+        check_choice("noise", noise, NOISES)
+        self.noise = noise
         self.files = {"train": train, "valid": valid, "test": test}
 
     def manifest(self, split: str) -> Manifest:
-        """Rows of the split's list."""
+        """Rows of the split's list.
+
+        Raises:
+            FileNotFoundError, ValueError: see ``Manifest.read`` and ``noise.place_noise``.
+        """
         named = self.files[split]
+        source: Path | list[Path]
         if isinstance(named, str | os.PathLike):
-            return Manifest.read(self.root / named, self.n_src, self.root)
-        return Manifest.read([self.root / name for name in named], self.n_src, self.root)
+            source = self.root / named
+        else:
+            source = [self.root / name for name in named]
+        talkers = self.n_src - (self.noise == "source")
+        return place_noise(Manifest.read(source, talkers, self.root), self.noise)
 
 
 def default_workers() -> int:

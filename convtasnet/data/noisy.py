@@ -9,11 +9,18 @@ from typing import Any
 from convtasnet.audio import PathLike
 from convtasnet.data.manifest import Manifest
 from convtasnet.data.module import MixtureData
-from convtasnet.data.tree import check_folders, folder_at_rate, listing, mixtures_in, rates
+from convtasnet.data.noise import NOISES, check_choice, place_noise
+from convtasnet.data.tree import (
+    NOISE,
+    check_folders,
+    folder_at_rate,
+    listing,
+    mixtures_in,
+    rates,
+)
 
 MODES = ("min", "max")
 MIXTURES = ("mix_clean", "mix_both", "mix_single")
-NOISES = ("ignore", "batch", "source")
 
 
 class NoisyMixtureData(MixtureData):
@@ -27,9 +34,9 @@ class NoisyMixtureData(MixtureData):
         mode: ``"min"`` or ``"max"``: mixtures cut to the shortest source or padded to the longest.
         mixture: ``"mix_clean"``, the talkers; ``"mix_both"``, the talkers and noise;
             ``"mix_single"``, the first talker and noise.
-        noise: ``"ignore"``: noise isn't read, the model is to leave it out; ``"batch"``: the same,
-            and batches hold it as ``noise``; ``"source"``: noise is the last source, and one of
-            ``n_src``.
+        noise: what becomes of the noise in ``mix_both`` and ``mix_single``: ``"batch"``: the model
+            is to leave it out, and batches hold it as ``noise``; ``"source"``: it is the last
+            source, and one of ``n_src``; ``"ignore"``: as "batch", but it isn't read.
         **kwargs: see ``MixtureData``.
 
     Raises:
@@ -41,19 +48,18 @@ class NoisyMixtureData(MixtureData):
         root: PathLike,
         mode: str = "min",
         mixture: str = "mix_both",
-        noise: str = "ignore",
+        noise: str = "batch",
         **kwargs: Any,
     ) -> None:
         super().__init__(root, **kwargs)
         check_choice("mode", mode, MODES)
         check_choice("mixture", mixture, MIXTURES)
         check_choice("noise", noise, NOISES)
-        if mixture == "mix_clean" and noise != "ignore":
+        if mixture == "mix_clean" and noise == "source":
             raise ValueError(
                 f"noise is '{noise}', but mix_clean has none: set mixture to mix_both or mix_single"
             )
         self.mode, self.mixture, self.noise = mode, mixture, noise
-        self.noise_apart = noise == "batch"
 
     def split_name(self, split: str) -> str:
         """The folder of "train", "valid" or "test"."""
@@ -64,7 +70,7 @@ class NoisyMixtureData(MixtureData):
         return []
 
     def manifest(self, split: str) -> Manifest:
-        """The mixtures of a split; noise, where wanted, is the last source.
+        """The mixtures of a split.
 
         Raises:
             FileNotFoundError: a folder isn't there; the message says what is, and what would do.
@@ -74,11 +80,11 @@ class NoisyMixtureData(MixtureData):
         inner = f"{self.mode}/{self.split_name(split)}"
         folder = folder_at_rate(self._tree(), self.sample_rate, inner, upsample=False)
         kinds = [self.mixture, *(f"s{k + 1}" for k in range(talkers))]
-        kinds += ["noise"] * (self.noise != "ignore")
+        kinds += [NOISE] * (self.mixture != "mix_clean" and self.noise != "ignore")
         check_folders(folder, kinds)
         if self.mixture != "mix_single" and (folder / f"s{talkers + 1}").is_dir():
             raise ValueError(f"{folder}: {talkers} talkers are wanted, but there {listing(folder)}")
-        return self.list_mixtures(folder, kinds)
+        return place_noise(self.list_mixtures(folder, kinds), self.noise)
 
     def list_mixtures(self, folder: Path, kinds: Sequence[str]) -> Manifest:
         """The mixtures of a split's folder: see ``tree.mixtures_in``."""
@@ -113,9 +119,3 @@ class NoisyMixtureData(MixtureData):
         raise FileNotFoundError(
             f"data.root={self.root} {listing(self.root)}: expected in it {expected}"
         )
-
-
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """A ValueError that names the argument, unless its value is one of these."""
-    if value not in choices:
-        raise ValueError(f"{name} is '{value}', expected one of {tuple(choices)}")

@@ -30,6 +30,15 @@ class Row:
     length: int | None = None
     place: str | None = field(default=None, compare=False)
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Mixture, sources and, where there is one, noise.
+
+        >>> Row("a", "mix.wav", ("s1.wav", "s2.wav"), "noise.wav").files
+        ('mix.wav', 's1.wav', 's2.wav', 'noise.wav')
+        """
+        return (self.mixture, *self.sources, *([self.noise] if self.noise else []))
+
 
 def lengths_fit(one: int, other: int, sample_rate: int) -> bool:
     """Do two numbers of samples differ by at most 20 ms or 1 %?

@@ -17,6 +17,8 @@ from convtasnet.data.shown import SHOWN, some_lines
 
 logger = logging.getLogger(__name__)
 
+NOISE = "noise"  # the folder of the noise in mixtures
+
 
 def wav_folder(sample_rate: int) -> str:
     """Name of the folder of a rate in Hz.
@@ -76,12 +78,25 @@ def check_folders(folder: Path, kinds: Sequence[str]) -> None:
         raise FileNotFoundError(f"{folder}: folders {absent} are missing, there {listing(folder)}")
 
 
+def row_of(name: str, kinds: Sequence[str], paths: Sequence[Path]) -> Row:
+    """A mixture with one file of each kind, the noise (``NOISE``), if any, as the last.
+
+    >>> paths = [Path("mix_both/a.wav"), Path("s1/a.wav"), Path("noise/a.wav")]
+    >>> row = row_of("a", ["mix_both", "s1", "noise"], paths)
+    >>> row.sources, row.noise
+    (('s1/a.wav',), 'noise/a.wav')
+    """
+    mixture, *sources = map(str, paths)
+    noise = sources.pop() if kinds[-1] == NOISE else None
+    return Row(name, mixture, tuple(sources), noise)
+
+
 def mixtures_in(folder: Path, kinds: Sequence[str]) -> Manifest:
     """The mixtures of a folder whose files have one name in each of its folders.
 
     Args:
         folder: of the split.
-        kinds: folder of the mixtures, then those of the sources.
+        kinds: folder of the mixtures, then those of the sources, perhaps ``NOISE``.
 
     Returns:
         A manifest in the order of the names, lengths not known yet.
@@ -107,11 +122,13 @@ def mixtures_in(folder: Path, kinds: Sequence[str]) -> Manifest:
         )
     if not everything:
         raise ValueError(f"{folder / kinds[0]}: no wav files in it")
-    rows = []
-    for name in everything:
-        mixture, *sources = (str(folder / kind / name) for kind in kinds)
-        rows.append(Row(name.removesuffix(".wav"), mixture, tuple(sources)))
-    return Manifest(rows, folder, len(kinds) - 1)
+    return Manifest(
+        [
+            row_of(name.removesuffix(".wav"), kinds, [folder / kind / name for kind in kinds])
+            for name in everything
+        ],
+        folder,
+    )
 
 
 def absence(wanted: Path) -> str:
