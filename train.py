@@ -18,13 +18,15 @@ from hydra.utils import instantiate
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar
 from omegaconf import DictConfig, OmegaConf, read_write
 
-from convtasnet.checkpoint import load_weights, read_checkpoint
+from convtasnet.checkpoint import load_weights
 from convtasnet.cli import run_hydra, run_main
 from convtasnet.data.dataset import MixtureDataset
 from convtasnet.data.module import MixtureData
 from convtasnet.log_filters import quiet_libraries
-from convtasnet.resume import Position, check_resume
+from convtasnet.model import ConvTasNet
+from convtasnet.resume import Position, check_resume, differences
 from convtasnet.settings import Choice, Kind, Number, Whole, check_settings
+from convtasnet.sources import read_model
 from convtasnet.system import MONITORS, SeparationSystem
 
 log = logging.getLogger(__name__)
@@ -105,7 +107,7 @@ def build_system(cfg: DictConfig, config: dict[str, Any]) -> SeparationSystem:
     """The Lightning module of a configuration, with the weights of ``init_from`` if given."""
     model = instantiate(cfg.model)
     if cfg.init_from:
-        load_weights(model, read_checkpoint(cfg.init_from).state_dict, source=str(cfg.init_from))
+        _take_weights(model, cfg.init_from)
     return SeparationSystem(
         model,
         loss=instantiate(cfg.loss),
@@ -115,6 +117,15 @@ def build_system(cfg: DictConfig, config: dict[str, Any]) -> SeparationSystem:
         config=config,
         compile=cfg.compile,
     )
+
+
+def _take_weights(model: ConvTasNet, source: str) -> None:
+    """Start from the weights of another model; say what of it this one does not share."""
+    checkpoint = read_model(source)
+    load_weights(model, checkpoint.state_dict, source=source)
+    differing = differences(checkpoint.model_args, model.hparams)
+    if differing:
+        log.warning("init_from=%s is of a model with %s", source, "; ".join(differing))
 
 
 def build_trainer(cfg: DictConfig) -> L.Trainer:

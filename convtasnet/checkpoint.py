@@ -8,6 +8,7 @@ All of it is plain data, so that ``torch.load(..., weights_only=True)`` reads it
 from __future__ import annotations
 
 import pickle
+import re
 import zipfile
 import zlib
 from dataclasses import dataclass, field
@@ -18,6 +19,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.torch_version import TorchVersion
+
+from convtasnet.data.shown import some
 
 ENTRY = "convtasnet"
 FORMAT_VERSION = 1
@@ -48,12 +52,14 @@ class Checkpoint:
         model_args: constructor arguments of ``ConvTasNet``.
         state_dict: its weights, on the CPU.
         config: the resolved configuration of the training run, plain data; empty if unknown.
+        about: what else is known of the model, plain data: see :mod:`convtasnet.portable`.
     """
 
     path: Path
     model_args: dict[str, Any]
     state_dict: dict[str, Tensor]
     config: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
 
 
 def checkpoint_entry(model_args: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
@@ -95,11 +101,7 @@ def parse_checkpoint(raw: dict[str, Any], path: str | PathLike[str]) -> Checkpoi
     entry = raw.get(ENTRY)
     if not isinstance(entry, dict):
         raise ValueError(f"{where} is no checkpoint of convtasnet: it has no {ENTRY!r} entry")
-    if entry.get("format_version") != FORMAT_VERSION:
-        raise ValueError(
-            f"{where} has format version {entry.get('format_version')!r}; this convtasnet "
-            f"{package_version()} reads version {FORMAT_VERSION}: install a newer one"
-        )
+    check_format(entry, where)
     weights: Any = raw.get("state_dict")
     if not _is_named(weights, Tensor) or not _is_named(entry.get("model"), object):
         raise ValueError(f"{where} is damaged: its model arguments or its weights have no names")
@@ -110,6 +112,19 @@ def parse_checkpoint(raw: dict[str, Any], path: str | PathLike[str]) -> Checkpoi
         if key.startswith(prefix)
     }
     return Checkpoint(where, dict(entry["model"]), state, dict(entry.get("config") or {}))
+
+
+def check_format(entry: dict[str, Any], where: Path) -> None:
+    """Refuse what a newer version of this project wrote.
+
+    Raises:
+        ValueError: names the file and both versions of the format.
+    """
+    if entry.get("format_version") != FORMAT_VERSION:
+        raise ValueError(
+            f"{where} has format version {entry.get('format_version')!r}; this convtasnet "
+            f"{package_version()} reads version {FORMAT_VERSION}: install a newer one"
+        )
 
 
 def read_raw(path: str | PathLike[str]) -> dict[str, Any]:
@@ -125,11 +140,14 @@ def read_raw(path: str | PathLike[str]) -> dict[str, Any]:
     try:
         if zipfile.is_zipfile(where) and zipfile.ZipFile(where).testzip() is not None:
             raise ValueError("a checksum does not fit")
-        raw = torch.load(where, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([TorchVersion]):  # a string, in asteroid's files
+            raw = torch.load(where, map_location="cpu", weights_only=True)
     except DAMAGE as error:
+        named = re.search(r"GLOBAL (\S+)", str(error))
+        more = f" ({named[1]}, which is not run)" if named else ""
         raise ValueError(
             f"{where} cannot be read as a checkpoint: it is none, is damaged, or holds more than "
-            "tensors and plain data"
+            f"tensors and plain data{more}"
         ) from error
     if not isinstance(raw, dict):
         raise ValueError(f"{where} holds a {type(raw).__name__}, not a checkpoint's dictionary")
@@ -174,7 +192,9 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], source: str) -> Non
         "unexpected": sorted(state.keys() - own.keys()),
         "of another shape": sorted(shapes),
     }
-    found = [f"{len(keys)} {kind}: {_shortened(keys)}" for kind, keys in problems.items() if keys]
+    found = [
+        f"{len(keys)} {kind}: {some(keys, MAX_LISTED)}" for kind, keys in problems.items() if keys
+    ]
     if found:
         raise ValueError(f"the weights in {source} do not fit the model: {'; '.join(found)}")
     model.load_state_dict(state)
@@ -193,8 +213,3 @@ def _is_named(part: Any, kind: type) -> bool:
     return isinstance(part, dict) and all(
         isinstance(key, str) and isinstance(value, kind) for key, value in part.items()
     )
-
-
-def _shortened(names: list[str]) -> str:
-    more = len(names) - MAX_LISTED
-    return ", ".join(names[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from inspect import signature
-from os import PathLike
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from convtasnet.checkpoint import load_weights, read_checkpoint
 from convtasnet.filterbanks import encoder_decoder
 from convtasnet.framing import FRAMINGS, Framing
+from convtasnet.hub_model import HubModel
 from convtasnet.lengths import checked_lengths
 from convtasnet.norms import Frames, valid_frames
 from convtasnet.other_norms import ALL_NORMS, LOOK_AHEAD
@@ -20,7 +18,7 @@ from convtasnet.separator import CONV_PADDINGS, MASK_ACTIVATIONS, Separator
 FRAME_ALIGNMENT = 8
 
 
-class ConvTasNet(nn.Module):
+class ConvTasNet(nn.Module, HubModel):
     """Time-domain speech separator (Luo & Mesgarani 2019, arXiv 1809.07454).
 
     The defaults are the paper's best non-causal model, of 4,984,881 parameters with two sources;
@@ -113,6 +111,7 @@ class ConvTasNet(nn.Module):
             "input_norm": input_norm,
             "conv_padding": conv_padding,
         }
+        self.training_config, self.about = {}, {}
         _check_hparams(self.hparams)
         self.n_src, self.causal, self.sample_rate = n_src, causal, sample_rate
         # Batch norm mixes all frames while it trains.
@@ -198,30 +197,6 @@ class ConvTasNet(nn.Module):
             frames = n_frames
         padded = nn.functional.pad(features, (0, padding))
         return self.separator(padded, frames)[..., :n_frames]
-
-    @classmethod
-    def from_pretrained(cls, path: str | PathLike[str]) -> ConvTasNet:
-        """Load a model from a training checkpoint.
-
-        Args:
-            path: a ``.ckpt`` file of a training run; nothing else is needed.
-
-        Returns:
-            The model in eval mode, on the CPU, wherever it was trained.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: the file is no checkpoint of this project, or its weights do not fit.
-        """
-        checkpoint = read_checkpoint(path)
-        unknown = checkpoint.model_args.keys() - signature(cls).parameters.keys()
-        if unknown:
-            raise ValueError(
-                f"{path} names model arguments that this version does not know: {sorted(unknown)}"
-            )
-        model = cls(**checkpoint.model_args)
-        load_weights(model, checkpoint.state_dict, source=str(path))
-        return model.eval()
 
 
 def _check_hparams(hparams: dict[str, Any]) -> None:

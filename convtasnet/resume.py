@@ -67,7 +67,7 @@ def check_resume(path: str | PathLike[str], model: ConvTasNet, config: dict[str,
         start = position(raw)
     except ValueError as error:
         raise ValueError(f"ckpt_path={path}: {error}; init_from= takes its weights") from None
-    differing = _differences(checkpoint.model_args, model.hparams)
+    differing = differences(checkpoint.model_args, model.hparams)
     if differing:
         raise ValueError(f"ckpt_path={path} holds another model: {'; '.join(differing)}")
     load_weights(model, checkpoint.state_dict, source=str(path))
@@ -80,7 +80,7 @@ def check_resume(path: str | PathLike[str], model: ConvTasNet, config: dict[str,
                 f"{new.get('_target_')}: choose the same, or start anew from its weights with "
                 "init_from="
             )
-        ignored += [f"{group}.{text}" for text in _differences(old, new)]
+        ignored += [f"{group}.{text}" for text in differences(old, new)]
     log.info(
         "resuming %s after %d epochs, %d steps, with learning rate %g",
         path,
@@ -97,7 +97,13 @@ def check_resume(path: str | PathLike[str], model: ConvTasNet, config: dict[str,
     return start
 
 
-def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Settings that both have, and not equal.
+
+    Example:
+        >>> differences({"lr": 1e-3, "n": 2}, {"lr": 1e-2, "n": 2})
+        ['lr=0.001, not 0.01']
+    """
     return [
         f"{key}={old[key]}, not {new[key]}" for key in old if key in new and old[key] != new[key]
     ]

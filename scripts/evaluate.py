@@ -16,7 +16,6 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from rich.console import Console
 
-from convtasnet.checkpoint import read_checkpoint
 from convtasnet.cli import resolve_device, run_hydra, run_main
 from convtasnet.data.stored import stored_data
 from convtasnet.evaluation import evaluate, summarize, summary_table, write_csv, write_json
@@ -71,7 +70,7 @@ def resolve_data(cfg: DictConfig, model: ConvTasNet) -> dict[str, Any]:
     given = OmegaConf.to_container(cfg.data, resolve=True)
     assert isinstance(given, dict)
     config = {str(key): value for key, value in given.items() if value != NOT_GIVEN}
-    stored = read_checkpoint(cfg.checkpoint).config
+    stored = model.training_config
     own = stored.get("data") or {}
     if "_target_" not in config:
         if not own:

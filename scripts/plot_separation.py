@@ -17,7 +17,6 @@ from hydra.utils import instantiate
 from torch import Tensor
 
 from convtasnet.audio import read_audio
-from convtasnet.checkpoint import read_checkpoint
 from convtasnet.cli import run_main
 from convtasnet.data.stored import stored_data
 from convtasnet.inference import rescale, separate
@@ -57,12 +56,12 @@ def plot(mixture: Tensor, voices: Tensor, sample_rate: int, title: str, out: Pat
     figure.savefig(out, dpi=80)
 
 
-def load_mixture(options: argparse.Namespace) -> tuple[Tensor, int, str]:
+def load_mixture(options: argparse.Namespace, model: ConvTasNet) -> tuple[Tensor, int, str]:
     """Mixture (T,), its rate and its name."""
     if options.mixture is not None:
         wav, rate = read_audio(options.mixture)
         return wav, rate, options.mixture.name
-    config = stored_data(read_checkpoint(options.checkpoint).config, options.checkpoint)
+    config = stored_data(model.training_config, options.checkpoint)
     if not config:
         raise ValueError(f"{options.checkpoint} does not name its data: give a MIXTURE file")
     data = instantiate(config)
@@ -75,7 +74,7 @@ def load_mixture(options: argparse.Namespace) -> tuple[Tensor, int, str]:
 
 def draw(options: argparse.Namespace) -> None:
     model = ConvTasNet.from_pretrained(options.checkpoint)
-    mixture, rate, name = load_mixture(options)
+    mixture, rate, name = load_mixture(options, model)
     if len(mixture) < WINDOW_SECONDS * rate:
         raise ValueError(f"{name} is shorter than one window of {WINDOW_SECONDS} s")
     voices = rescale(separate(model, mixture, rate), mixture)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -157,8 +159,11 @@ def test_a_malformed_checkpoint_is_named(tmp_path, entry, weights, words):
 
 def test_a_flipped_bit_is_found(tmp_path):
     path = saved(tmp_path, raw())
+    with zipfile.ZipFile(path) as archive:
+        record = max(archive.infolist(), key=lambda info: info.file_size)
     content = bytearray(path.read_bytes())
-    content[len(content) // 3] ^= 1
+    lengths = struct.unpack_from("<HH", content, record.header_offset + 26)  # of name and padding
+    content[record.header_offset + 30 + sum(lengths) + record.file_size // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(ValueError, match="cannot be read as a checkpoint"):
         read_raw(path)

@@ -231,6 +231,17 @@ def test_init_from_starts_a_new_run_from_the_weights(corpus, finished, tmp_path)
     assert (row["epoch"], row["step"], row["lr"]) == ("0", "2", "0.002")
 
 
+def test_init_from_a_saved_folder_says_what_differs(corpus, tmp_path, caplog):
+    cfg = tiny(corpus, tmp_path, "model.mask_act=sigmoid", f"init_from='{tmp_path / 'saved'}'")
+    size = {key: cfg.model[key] for key in cfg.model if key not in ("_target_", "mask_act")}
+    source = ConvTasNet(**size)
+    source.save_pretrained(tmp_path / "saved")
+    model = script.build_system(cfg, {}).model
+    for key, value in source.state_dict().items():
+        assert torch.equal(model.state_dict()[key], value)
+    assert "is of a model with mask_act=relu, not sigmoid" in caplog.text
+
+
 def test_init_from_another_architecture_lists_what_differs(corpus, finished, tmp_path):
     init = f"init_from='{finished / 'checkpoints' / 'best.ckpt'}'"
     with pytest.raises(ValueError, match=r"do not fit the model: .*missing.*of another shape") as e:
