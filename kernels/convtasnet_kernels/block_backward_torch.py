@@ -1,0 +1,165 @@
+"""The steps of a fused block in PyTorch operators, backward; see ``block_torch.py``.
+
+Same arguments, results and mathematics as the Triton kernels of ``block_backward.py``. Here
+``dv = rstd·gamma·g + shift + slope·xhat`` is the gradient behind the PReLU, xhat the normalized
+deviation, and (shift, slope) of each frame the coefficients (2, B, F) that all three norms share.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from convtasnet_kernels import block_torch, depthwise_torch
+from convtasnet_kernels.pointwise import statistics_dtype
+
+
+def norm_gradient_sums(
+    g: Tensor, u: Tensor, slope: Tensor, gamma: Tensor, stats: Tensor, lengths: Tensor | None
+) -> Tensor:
+    """What a norm's coefficients are made of.
+
+    Args:
+        g: (B, H, F) gradient of the norm's output.
+        u: (B, H, F) before PReLU and norm.
+        slope: (1,) of the PReLU.
+        gamma: (H,).
+        stats: (2, B, F).
+        lengths: (B,) or None.
+
+    Returns:
+        (2, B, 1, F): sums over the channels of g·gamma and g·gamma·xhat, frame by frame, zero
+        beyond the lengths.
+    """
+    scaled = g.to(stats.dtype) * gamma.to(stats.dtype)[:, None]
+    xhat = block_torch.deviations(u, slope, stats)
+    sums = torch.stack((scaled.sum(1), (scaled * xhat).sum(1)))
+    return torch.where(block_torch.valid_frames(u, lengths), sums, 0.0)[:, :, None]
+
+
+def gradient_statistics(
+    partial: Tensor, stats: Tensor, kind: str, lengths: Tensor | None, channels: int
+) -> Tensor:
+    """A norm's coefficients from sums over chunks.
+
+    Args:
+        partial: (2, B, chunks, F) from ``norm_gradient_sums``.
+        stats: (2, B, F).
+        kind: "cumulative", "global" or "channelwise".
+        lengths: (B,) or None.
+        channels: H.
+
+    Returns:
+        (2, B, F): shift and slope, zero beyond the lengths.
+    """
+    total, product = partial.double().sum(2)
+    mean, rstd = stats.double()
+    valid = block_torch.valid_frames(partial[0], lengths)
+    n = block_torch.frame_counts(valid, kind) * channels
+    # Each frame sends this to the frames in its statistics: to their shift and, around K, slope.
+    slope = -rstd.square() * product / n
+    shift = -rstd * total / n - slope * mean
+    shift, slope = (_to_frames(torch.where(valid, s, 0.0), kind) for s in (shift, slope))
+    coefficients = torch.stack((shift + mean * slope, slope / torch.where(valid, rstd, 1.0)))
+    return torch.where(valid, coefficients, 0.0).to(stats.dtype)
+
+
+def _to_frames(terms: Tensor, kind: str) -> Tensor:
+    """What each frame (B, F) gets from all frames in whose statistics it is."""
+    if kind == "cumulative":
+        return terms.flip(1).cumsum(1).flip(1)
+    return block_torch.over_time(terms, kind)
+
+
+def norm_gradient(
+    g: Tensor,
+    u: Tensor,
+    slope: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    stats: Tensor,
+    coefficients: Tensor,
+    lengths: Tensor | None,
+    needs_z: bool,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Gradient through a norm and its PReLU.
+
+    Args:
+        g: (B, H, F) gradient of the norm's output.
+        u: (B, H, F) before PReLU and norm.
+        slope: (1,) of the PReLU.
+        gamma: (H,).
+        beta: (H,).
+        stats: (2, B, F).
+        coefficients: (2, B, F) from ``gradient_statistics``.
+        lengths: (B,) or None.
+        needs_z: whether the norm's output is wanted once more.
+
+    Returns:
+        du (B, H, F) of u's dtype; the norm's output (B, H, F) as ``normalize`` gives it, or None;
+        (4, H) gradients of gamma, of beta, of a bias in front of the PReLU, and of the slope (to
+        be added up over the channels).
+    """
+    valid = block_torch.valid_frames(u, lengths)[:, None]
+    g = torch.where(valid, g.to(stats.dtype), 0.0)
+    xhat = block_torch.deviations(u, slope, stats)
+    shift, steepness = coefficients[:, :, None]
+    dv = g * gamma.to(g.dtype)[:, None] * stats[1, :, None] + shift + xhat * steepness
+    u_wide = u.to(g.dtype)
+    du = torch.where(u_wide > 0, dv, dv * slope.to(g.dtype))
+    z = block_torch.normalize(u, slope, gamma, beta, stats, lengths) if needs_z else None
+    terms = (g * xhat, g, du, torch.where(valid, dv * u_wide.clamp_max(0), 0.0))
+    return du.to(u.dtype), z, torch.stack([term.sum((0, 2)) for term in terms])
+
+
+def depthwise_gradient(
+    dy: Tensor,
+    u: Tensor,
+    slope: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    stats: Tensor,
+    weight: Tensor,
+    dilation: int,
+    causal: bool,
+    lengths: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradient through the depthwise convolution of a normalized map.
+
+    Args:
+        dy: (B, H, F) gradient of the convolution's output.
+        u: (B, H, F) before PReLU and norm, as the other arguments in ``depthwise_norm``.
+        slope: (1,) of the PReLU.
+        gamma: (H,).
+        beta: (H,).
+        stats: (2, B, F).
+        weight: (H, 1, P).
+        dilation: frames between two taps.
+        causal: whether the taps reach back only.
+        lengths: (B,) or None.
+
+    Returns:
+        dz (B, H, F) of u's dtype, the gradient of the norm's output; (H, 1, P) that of weight; and
+        ``norm_gradient_sums`` of dz.
+    """
+    z = block_torch.normalized(u, slope, gamma, beta, stats, lengths)
+    dz, dparams = depthwise_torch.backward(dy.to(z.dtype), z, weight, dilation, causal, True)
+    valid = block_torch.valid_frames(u, lengths)[:, None]
+    dz = torch.where(valid, dz, 0.0).to(u.dtype)
+    partial = norm_gradient_sums(dz, u, slope, gamma, stats, lengths)
+    return dz, dparams[: weight.numel()].view(weight.shape), partial
+
+
+def join_gradients(onward: Tensor | None, skips: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The gradient of the last 1×1 convolution, and of its bias.
+
+    Args:
+        onward: (B, R, F) gradient of the residual sum, or None for no residual.
+        skips: (B, S, F) of the skips, or None for none.
+
+    Returns:
+        (B, R + S, F), which may be one of the arguments; (R + S,) of the statistics' dtype.
+    """
+    parts = [part for part in (onward, skips) if part is not None]
+    dy = parts[0].contiguous() if len(parts) == 1 else torch.cat(parts, 1)
+    return dy, dy.sum((0, 2), dtype=statistics_dtype(dy))

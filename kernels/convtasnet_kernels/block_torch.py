@@ -1,0 +1,175 @@
+"""The steps of a fused block in PyTorch operators, forward: any device and dtype.
+
+Same arguments, results and mathematics as the Triton kernels of ``block_forward.py`` and
+``block_statistics.py``; sums are float32 there, and here (float64 for float64 maps), over time in
+float64. Maps are (B, H, F); ``lengths`` (B,) are the valid frames of each item, or None for all.
+Frames beyond them must be finite and count as zero. A norm, behind a PReLU of one slope (1,), is
+given by gamma and beta (H,) and its statistics (2, B, F): mean - K and 1/sqrt(var + eps), zero
+beyond the lengths, where K is the first sample of the item behind the PReLU.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from convtasnet_kernels import block_tile, depthwise_torch
+from convtasnet_kernels.pointwise import activate, statistics_dtype
+
+
+def add_bias(u: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
+    """Adds a bias (H,) to u (B, H, F) in place; gives its ``frame_sums``."""
+    u += bias.to(u.dtype)[:, None]
+    return frame_sums(u, slope)
+
+
+def frame_sums(u: Tensor, slope: Tensor) -> Tensor:
+    """Sums over the channels of each chunk, around its first channel, frame by frame.
+
+    Args:
+        u: (B, H, F) map before the PReLU.
+        slope: (1,) of the PReLU.
+
+    Returns:
+        (2, B, chunks, F): sums of v - p and of (v - p)², v = prelu(u), p that of the chunk's first
+        channel.
+    """
+    chunks = activate(u, slope).split(block_tile.CHUNK, 1)
+    deviations = [v - v[:, :1] for v in chunks]
+    total = torch.stack([d.sum(1) for d in deviations], 1)
+    return torch.stack((total, torch.stack([d.square().sum(1) for d in deviations], 1)))
+
+
+def statistics(
+    partial: Tensor, u: Tensor, slope: Tensor, kind: str, lengths: Tensor | None, eps: float
+) -> Tensor:
+    """The norm's statistics from sums over chunks.
+
+    Args:
+        partial: (2, B, chunks, F) from ``frame_sums`` of u.
+        u: (B, H, F).
+        slope: (1,).
+        kind: "cumulative", "global" or "channelwise".
+        lengths: (B,) or None.
+        eps: added to the variance.
+
+    Returns:
+        (2, B, F): mean - K and 1/sqrt(var + eps), zero beyond the lengths.
+    """
+    channels = u.shape[1]
+    first = activate(u[:, :: block_tile.CHUNK], slope).double()
+    pivot = first - first[:, :1, :1]
+    sizes = [min(block_tile.CHUNK, channels - c) for c in range(0, channels, block_tile.CHUNK)]
+    count = torch.tensor(sizes, dtype=torch.float64, device=u.device)[:, None]
+    total, square = partial.double()
+    square = (square + pivot * (2 * total + count * pivot)).sum(1)
+    total = (total + count * pivot).sum(1)
+    valid = valid_frames(u, lengths)
+    total, square = (over_time(torch.where(valid, s, 0.0), kind) for s in (total, square))
+    n = frame_counts(valid, kind) * channels
+    mean = total / n
+    rstd = (square / n - mean.square()).clamp_min(0).add(eps).rsqrt()
+    return torch.where(valid, torch.stack((mean, rstd)), 0.0).to(partial.dtype)
+
+
+def depthwise_norm(
+    u: Tensor,
+    slope: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    stats: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    dilation: int,
+    causal: bool,
+    lengths: Tensor | None,
+    next_slope: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The depthwise convolution of the normalized map, and the frame sums of its own PReLU.
+
+    Args:
+        u: (B, H, F) before PReLU and norm.
+        slope: (1,), with gamma, beta (H,) and stats (2, B, F) those of the norm.
+        gamma: see slope.
+        beta: see slope.
+        stats: see slope.
+        weight: (H, 1, P) taps.
+        bias: (H,).
+        dilation: frames between two taps.
+        causal: whether the taps reach back only.
+        lengths: (B,) or None.
+        next_slope: (1,), of the PReLU that follows.
+
+    Returns:
+        (B, H, F) of u's dtype, and its ``frame_sums``.
+    """
+    z = normalized(u, slope, gamma, beta, stats, lengths)
+    y = depthwise_torch.forward(z, weight, bias, dilation, causal).to(u.dtype)
+    return y, frame_sums(y, next_slope)
+
+
+def normalize(
+    u: Tensor, slope: Tensor, gamma: Tensor, beta: Tensor, stats: Tensor, lengths: Tensor | None
+) -> Tensor:
+    """PReLU and norm of u (B, H, F), of its dtype, zero beyond the lengths."""
+    return normalized(u, slope, gamma, beta, stats, lengths).to(u.dtype)
+
+
+def add_outputs(
+    y: Tensor, bias: Tensor, x: Tensor, skips: Tensor | None, residual: bool
+) -> tuple[Tensor, Tensor]:
+    """Adds what a block gives to what runs beside the blocks.
+
+    Args:
+        y: (B, R + S, F) output of the last 1×1 convolution, without its bias.
+        bias: (R + S,).
+        x: (B, R, F) input of the block.
+        skips: (B, S, F) skips so far, or None.
+        residual: whether y has a residual part, its first R channels.
+
+    Returns:
+        (B, R, F) x with the residual, and (B, S, F) the skips so far; empty where there is none.
+    """
+    y = y.to(statistics_dtype(y)) + bias.to(statistics_dtype(y))[:, None]
+    channels = x.shape[1] if residual else 0
+    onward = (x + y[:, :channels]).to(x.dtype) if residual else x.new_empty((0,))
+    if y.shape[1] == channels:
+        return onward, x.new_empty((0,))
+    skip = y[:, channels:]
+    return onward, (skip if skips is None else skips + skip).to(x.dtype, copy=True).contiguous()
+
+
+def normalized(
+    u: Tensor, slope: Tensor, gamma: Tensor, beta: Tensor, stats: Tensor, lengths: Tensor | None
+) -> Tensor:
+    """As ``normalize``, of the statistics' dtype."""
+    z = deviations(u, slope, stats) * gamma.to(stats.dtype)[:, None]
+    z += beta.to(stats.dtype)[:, None]
+    return torch.where(valid_frames(u, lengths)[:, None], z, 0.0)
+
+
+def deviations(u: Tensor, slope: Tensor, stats: Tensor) -> Tensor:
+    """(prelu(u) - mean)·rstd, of the statistics' dtype."""
+    v = activate(u, slope)
+    return (v - v[:, :1, :1] - stats[0, :, None]) * stats[1, :, None]
+
+
+def valid_frames(u: Tensor, lengths: Tensor | None) -> Tensor:
+    """(B, F), whether each frame of u (B, H, F) is before its item's length."""
+    frames = torch.arange(u.shape[2], device=u.device).expand(len(u), -1)
+    return frames >= 0 if lengths is None else frames < lengths[:, None]
+
+
+def frame_counts(valid: Tensor, kind: str) -> Tensor:
+    """How many frames enter the statistics of each frame, (B, F) float64, at least 1."""
+    if kind == "channelwise":
+        return torch.ones(valid.shape, dtype=torch.float64, device=valid.device)
+    return over_time(valid.double(), kind).clamp_min(1)
+
+
+def over_time(sums: Tensor, kind: str) -> Tensor:
+    """Adds sums (B, F) of the frames up over those that enter the statistics of each frame."""
+    if kind == "cumulative":
+        return sums.cumsum(1)
+    return sums if kind == "channelwise" else sums.sum(1, keepdim=True).expand_as(sums)
