@@ -9,56 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from convtasnet_kernels import backend
-from convtasnet_kernels.checks import DTYPES, check_lengths
+from convtasnet_kernels.block_parameters import BlockParameters, check_block
+from convtasnet_kernels.checks import check_lengths
 from convtasnet_kernels.pointwise import statistics_dtype
-
-KINDS = ("cumulative", "global", "channelwise")
-
-
-class BlockParameters(NamedTuple):
-    """The parameters of a block of H channels inside, between B' channels outside.
-
-    Args:
-        weight_in: (H, B', 1) of the first 1×1 convolution.
-        bias_in: (H,).
-        slope_1: (1,) of the PReLU behind it.
-        gamma_1: (H,) of the norm behind that.
-        beta_1: (H,).
-        taps: (H, 1, P) of the depthwise convolution.
-        bias_taps: (H,).
-        slope_2: (1,) of the PReLU behind it.
-        gamma_2: (H,) of the norm behind that.
-        beta_2: (H,).
-        weight_out: (B' + S, H, 1) of the last 1×1 convolution, residual rows, then S skip rows;
-            without a residual S rows.
-        bias_out: (B' + S,) or (S,).
-    """
-
-    weight_in: Tensor
-    bias_in: Tensor
-    slope_1: Tensor
-    gamma_1: Tensor
-    beta_1: Tensor
-    taps: Tensor
-    bias_taps: Tensor
-    slope_2: Tensor
-    gamma_2: Tensor
-    beta_2: Tensor
-    weight_out: Tensor
-    bias_out: Tensor
-
-    def at(self, dtype: torch.dtype) -> BlockParameters:
-        """The same with the products' weights in the dtype of the maps."""
-        return self._replace(
-            weight_in=self.weight_in.to(dtype), weight_out=self.weight_out.to(dtype)
-        )
 
 
 def tcn_block(
@@ -109,7 +69,7 @@ def tcn_block(
     device = x.device.type
     if torch.is_autocast_enabled(device):
         x = x.to(torch.get_autocast_dtype(device))
-    _check(x, skips, parameters, kind, dilation, residual)
+    check_block(x, skips, parameters, kind, dilation, residual)
     if lengths is not None:
         check_lengths(lengths, x)
         lengths = lengths.to(x.device, torch.int64, non_blocking=True)
@@ -117,55 +77,15 @@ def tcn_block(
     padding = -frames % (16 // x.element_size())
     if padding:  # rows are whole vectors of 16 bytes
         lengths = x.new_full((len(x),), frames, dtype=torch.int64) if lengths is None else lengths
-        x, skips = (t if t is None else F.pad(t, (0, padding)) for t in (x, skips))
-    skips = skips if skips is None else skips.to(x.dtype)
-    onward, skips, *_ = block(
+        x = F.pad(x, (0, padding))
+    if skips is not None:
+        skips = F.pad(skips.to(x.dtype), (0, padding)) if padding else skips.to(x.dtype)
+    onward, total, *_ = block(
         x, skips, [*parameters.at(x.dtype)], lengths, kind, dilation, causal, residual, eps,
         backend.requested(),
     )  # fmt: skip
     onward = onward if residual else x
-    skips = skips if skips.dim() == 3 else None
-    if padding:
-        onward, skips = (t if t is None else t[..., :frames] for t in (onward, skips))
-    return onward, skips
-
-
-def _check(
-    x: Tensor,
-    skips: Tensor | None,
-    parameters: BlockParameters,
-    kind: str,
-    dilation: int,
-    residual: bool,
-) -> None:
-    if x.dim() != 3 or x.dtype not in DTYPES:
-        raise ValueError(
-            f"x must be a floating (batch, channels, frames), got {tuple(x.shape)} of {x.dtype}"
-        )
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-    if dilation < 1:
-        raise ValueError(f"dilation must be at least 1, got {dilation}")
-    items, outer, frames = x.shape
-    inner, out, taps = len(parameters.gamma_1), len(parameters.bias_out), parameters.taps.shape[-1]
-    vector, one = (inner,), (1,)
-    expected = BlockParameters(
-        (inner, outer, 1), vector, one, vector, vector,
-        (inner, 1, taps), vector, one, vector, vector,
-        (out, inner, 1), (out,),
-    )  # fmt: skip  # type: ignore[arg-type]
-    for name, value, shape in zip(BlockParameters._fields, parameters, expected, strict=True):
-        if value.shape != shape or value.dtype not in DTYPES or value.device != x.device:
-            raise ValueError(
-                f"{name} must be floating, {shape} and on {x.device}, "
-                f"got {tuple(value.shape)} of {value.dtype} on {value.device}"
-            )
-    skip = out - outer if residual else out
-    if skip < 0 or (skips is not None and skips.shape != (items, skip, frames)):
-        raise ValueError(
-            f"weight_out has {out} rows, so that skips must be {(items, skip, frames)}, "
-            f"got {None if skips is None else tuple(skips.shape)}"
-        )
+    return onward[..., :frames], total[..., :frames] if total.dim() == 3 else None
 
 
 @torch.library.custom_op("convtasnet::block", mutates_args=())
@@ -253,6 +173,17 @@ def block_backward(
     Args:
         d_onward: (B, B', F) of the residual sum, or None where there is no residual.
         d_skips: (B, S, F) of the skip sum, or None where there is none.
+        x: as in ``block``, and so ``parameters`` and all that follows.
+        u1: what ``block`` gave, and so ``u2``, ``stats1`` and ``stats2``.
+        u2: see u1.
+        stats1: see u1.
+        stats2: see u1.
+        parameters: see x.
+        lengths: see x.
+        kind: see x.
+        dilation: see x.
+        causal: see x.
+        wish: see x.
 
     Returns:
         The gradients of x, weight_in, the first norm's as ``norm_gradient`` gives them (4, H), of
@@ -262,18 +193,16 @@ def block_backward(
     p = BlockParameters(*parameters)
     with torch.autocast(x.device.type, enabled=False):
         dy, d_bias_out = path.join_gradients(d_onward, d_skips)
-        norm = (u2, p.slope_2, p.gamma_2)
+        norm1 = (u1, p.slope_1, p.gamma_1, p.beta_1, stats1)
+        norm2 = (u2, p.slope_2, p.gamma_2, p.beta_2, stats2)
         dz = _input_gradient(dy, u2, p.weight_out)
-        sums = path.norm_gradient_sums(dz, *norm, stats2, lengths)
+        sums = path.norm_gradient_sums(dz, u2, p.slope_2, p.gamma_2, stats2, lengths)
         coefficients = path.gradient_statistics(sums, stats2, kind, lengths, u2.shape[1])
-        du, z, sums2 = path.norm_gradient(
-            dz, *norm, p.beta_2, stats2, coefficients, lengths, needs_z=True
-        )
+        du, z, sums2 = path.norm_gradient(dz, *norm2, coefficients, lengths, needs_z=True)
         d_weight_out = _weight_gradient(dy, z, p.weight_out)
-        norm = (u1, p.slope_1, p.gamma_1, p.beta_1, stats1)
-        dz, d_taps, sums = path.depthwise_gradient(du, *norm, p.taps, dilation, causal, lengths)
+        dz, d_taps, sums = path.depthwise_gradient(du, *norm1, p.taps, dilation, causal, lengths)
         coefficients = path.gradient_statistics(sums, stats1, kind, lengths, u1.shape[1])
-        du, _, sums1 = path.norm_gradient(dz, *norm, coefficients, lengths, needs_z=False)
+        du, _, sums1 = path.norm_gradient(dz, *norm1, coefficients, lengths, needs_z=False)
         d_weight_in = _weight_gradient(du, x, p.weight_in)
         dx = _input_gradient(du, x, p.weight_in)
         if d_onward is not None:

@@ -1,5 +1,151 @@
-"""How the steps of a fused block divide a map (B, H, F): chunks of channels."""
+"""What the kernels of a fused block share: chunks of channels, their place, taps of a tile.
+
+Maps are (B, H, F), their rows whole vectors of V elements, 16 bytes. A program takes ``BLOCK``
+vectors in each row of a chunk, tiles (BLOCK, V) of ``BLOCK·V`` frames: what belongs to the frames
+stays in registers while it goes from channel to channel.
+"""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from convtasnet_kernels.rows import join_vectors, load_tap
+
 CHUNK = 32  # channels whose sums, frame by frame, one program leaves behind
+
+
+@triton.jit
+def place(chunks, tiles, BLOCK: tl.constexpr):
+    """Item (int64) and chunk of the program, and its vectors (BLOCK,) in a row."""
+    program = tl.program_id(0)
+    rows = program // tiles
+    vector = program % tiles * BLOCK + tl.arange(0, BLOCK)
+    return (rows // chunks).to(tl.int64), rows % chunks, vector
+
+
+@triton.jit
+def valid_length(lengths_ptr, item, F):
+    """Valid frames of an item, clamped to 0..F; F if there are no lengths."""
+    length = F
+    if lengths_ptr is not None:
+        given = tl.load(lengths_ptr + item).to(tl.int64)
+        length = tl.minimum(tl.maximum(given, 0), F).to(tl.int32)
+    return length
+
+
+@triton.jit
+def prelu(u, slope, FOLD: tl.constexpr):
+    """float32 of u through a PReLU; FOLD: without a comparison, and to float32's rounding of u."""
+    u = u.to(tl.float32)
+    if FOLD:
+        return u * (0.5 + 0.5 * slope) + tl.abs(u) * (0.5 - 0.5 * slope)
+    else:
+        return tl.where(u > 0, u, u * slope)
+
+
+@triton.jit
+def load_tile(row_ptr, vector, vectors, V: tl.constexpr):
+    """float32 (BLOCK, V) of vectors (BLOCK,) of a row of so many; zero outside of it."""
+    offsets = vector[:, None] * V + tl.arange(0, V)[None, :]
+    mask = ((vector >= 0) & (vector < vectors))[:, None]
+    return tl.load(row_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def store_tile(row_ptr, values, vector, vectors, V: tl.constexpr):
+    """Stores (BLOCK, V) as vectors (BLOCK,) of a row."""
+    offsets = vector[:, None] * V + tl.arange(0, V)[None, :]
+    values = values.to(row_ptr.dtype.element_ty)
+    tl.store(row_ptr + offsets, values, mask=(vector < vectors)[:, None])
+
+
+@triton.jit
+def row_vectors(c, vectors, H: tl.constexpr, STEPS: tl.constexpr):
+    """Vectors in the row of channel c: none where the last chunk ends before it."""
+    if H % STEPS == 0:
+        return vectors
+    else:
+        return tl.where(c < H, vectors, 0)
+
+
+@triton.jit
+def load_channel(ptr, c, H: tl.constexpr, STEPS: tl.constexpr):
+    """float32 of a parameter (H,) of channel c; zero where the last chunk ends before it."""
+    if H % STEPS == 0:
+        return tl.load(ptr + c).to(tl.float32)
+    else:
+        return tl.load(ptr + c, mask=c < H, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def no_tiles():
+    """An empty tuple, for tiles to be added."""
+    return ()
+
+
+@triton.jit
+def load_tap_tile(
+    row_ptr,
+    vector,
+    vectors,
+    p: tl.constexpr,
+    SIGN: tl.constexpr,
+    dilation,
+    DILATION: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    P: tl.constexpr,
+    V: tl.constexpr,
+):
+    """float32 (BLOCK, V) of a row through a tap, as ``rows.load_tap``; zero outside of the row."""
+    columns = load_tap(
+        row_ptr, vector, 0, vectors * V, p, SIGN, dilation, DILATION, CAUSAL, True, True, P, V
+    )
+    return join_vectors(columns, V)
+
+
+class Tile(NamedTuple):
+    """How a program is laid out.
+
+    Args:
+        vectors: of a tile.
+        warps: of a program.
+        registers: a thread may use, at most; None for the compiler's choice.
+        stages: channels on their way to shared memory; 1 for none.
+    """
+
+    vectors: int
+    warps: int
+    registers: int | None
+    stages: int
+
+
+def tile_constants(x: Tensor, tile: Tile) -> tuple[int, dict[str, Any]]:
+    """Programs, and the arguments that every kernel over chunks of a map x (B, H, F) takes."""
+    B, H, F = x.shape
+    V = 16 // x.element_size()
+    tiles = triton.cdiv(F // V, tile.vectors)
+    steps = min(CHUNK, H)
+    constants = {
+        "tiles": tiles,
+        "vectors": F // V,
+        "H": H,
+        "STEPS": steps,  # channels of a chunk
+        "BLOCK": tile.vectors,
+        "V": V,
+        "STAGES": tile.stages,
+        "num_warps": tile.warps,
+    }
+    if tile.registers is not None:
+        constants["maxnreg"] = tile.registers
+    return B * triton.cdiv(H, steps) * tiles, constants
+
+
+def empty_partial(x: Tensor) -> Tensor:
+    """(2, B, chunks, F) float32 for two sums of each chunk and frame of x (B, H, F)."""
+    B, H, F = x.shape
+    return x.new_empty((2, B, triton.cdiv(H, min(CHUNK, H)), F), dtype=torch.float32)

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from convtasnet_kernels import block_tile, depthwise_torch
+from convtasnet_kernels import depthwise_torch
 from convtasnet_kernels.pointwise import activate, statistics_dtype
 
 
@@ -25,20 +24,19 @@ def add_bias(u: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
 
 
 def frame_sums(u: Tensor, slope: Tensor) -> Tensor:
-    """Sums over the channels of each chunk, around its first channel, frame by frame.
+    """Sums over the channels of each frame, around its first channel.
 
     Args:
         u: (B, H, F) map before the PReLU.
         slope: (1,) of the PReLU.
 
     Returns:
-        (2, B, chunks, F): sums of v - p and of (v - p)², v = prelu(u), p that of the chunk's first
-        channel.
+        (2, B, 1, F): sums of v - p and of (v - p)², v = prelu(u), p that of the first channel. The
+        Triton kernels leave them for chunks of channels, each around its own first channel.
     """
-    chunks = activate(u, slope).split(block_tile.CHUNK, 1)
-    deviations = [v - v[:, :1] for v in chunks]
-    total = torch.stack([d.sum(1) for d in deviations], 1)
-    return torch.stack((total, torch.stack([d.square().sum(1) for d in deviations], 1)))
+    v = activate(u, slope)
+    d = v - v[:, :1]
+    return torch.stack((d.sum(1, keepdim=True), d.square().sum(1, keepdim=True)))
 
 
 def statistics(
@@ -47,7 +45,7 @@ def statistics(
     """The norm's statistics from sums over chunks.
 
     Args:
-        partial: (2, B, chunks, F) from ``frame_sums`` of u.
+        partial: from ``frame_sums`` of u.
         u: (B, H, F).
         slope: (1,).
         kind: "cumulative", "global" or "channelwise".
@@ -58,13 +56,11 @@ def statistics(
         (2, B, F): mean - K and 1/sqrt(var + eps), zero beyond the lengths.
     """
     channels = u.shape[1]
-    first = activate(u[:, :: block_tile.CHUNK], slope).double()
-    pivot = first - first[:, :1, :1]
-    sizes = [min(block_tile.CHUNK, channels - c) for c in range(0, channels, block_tile.CHUNK)]
-    count = torch.tensor(sizes, dtype=torch.float64, device=u.device)[:, None]
-    total, square = partial.double()
-    square = (square + pivot * (2 * total + count * pivot)).sum(1)
-    total = (total + count * pivot).sum(1)
+    first = activate(u[:, 0], slope).double()
+    pivot = first - first[:, :1]
+    total, square = partial[:, :, 0].double()
+    square = square + pivot * (2 * total + channels * pivot)
+    total = total + channels * pivot
     valid = valid_frames(u, lengths)
     total, square = (over_time(torch.where(valid, s, 0.0), kind) for s in (total, square))
     n = frame_counts(valid, kind) * channels

@@ -19,6 +19,7 @@ from convtasnet_kernels.rows import (
     load_tap,
     row_tile,
     store_row,
+    tap_arguments,
     vector_dot,
     vector_sum,
 )
@@ -113,19 +114,13 @@ def arguments(
     B, C, T = x.shape
     V = 16 // x.element_size()
     block, warps = tile
-    # Shifts by whole vectors are arguments, so that the dilations 8, 16, … share a binary; others
-    # say which registers to take. The half dilation of an even kernel is no vector.
-    vectors = taps == 1 or (dilation % V == 0 and (causal or taps % 2 == 1))
     rows = T % V == 0
     tiles = triton.cdiv(triton.cdiv(T if rows else T + V - 1, V), block)
     return B * C * tiles, {
         "tiles": tiles,
-        "dilation": dilation // V if vectors else 0,
-        "DILATION": 0 if vectors else dilation,
-        "CAUSAL": causal,
+        **tap_arguments(taps, dilation, causal, V),
         "ROWS": rows,
         "WHOLE": x.numel() % V == 0,
-        "P": taps,
         "BLOCK": block,
         "V": V,
         "num_warps": warps,

@@ -9,6 +9,8 @@ owns is set to zero when loaded and left alone when stored. Every offset is 64 b
 
 from __future__ import annotations
 
+from typing import Any
+
 import triton
 import triton.language as tl
 
@@ -149,3 +151,16 @@ def vector_sum(columns, V: tl.constexpr):
     for i in tl.static_range(1, V):
         total += columns[i]
     return total
+
+
+def tap_arguments(taps: int, dilation: int, causal: bool, V: int) -> dict[str, Any]:
+    """The arguments of a kernel that say where the taps are, for vectors of V elements."""
+    # Shifts by whole vectors are arguments, so that the dilations 8, 16, … share a binary; others
+    # say which registers to take. The half dilation of an even kernel is no vector.
+    whole = taps == 1 or (dilation % V == 0 and (causal or taps % 2 == 1))
+    return {
+        "dilation": dilation // V if whole else 0,
+        "DILATION": 0 if whole else dilation,
+        "CAUSAL": causal,
+        "P": taps,
+    }

@@ -1,0 +1,160 @@
+"""The statistics of a fused block's norms from sums of chunks: small kernels between large ones.
+
+The first adds up the chunks of each frame, in float64. What enters a frame's statistics beside the
+frame itself, nothing (channelwise), the frames before it (cumulative) or all (global), a second
+adds up from sums of tiles. Import this module only where Triton is wanted.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from convtasnet_kernels.block_tile import CHUNK, prelu, valid_length
+from convtasnet_kernels.tile_parts import both_sums
+
+FRAMES = 128  # of a tile
+CHUNKS = 16  # read at a time
+LANES = 256  # sums of tiles added up at a time
+WARPS = 4
+
+
+@triton.jit
+def store_statistics(stats_ptr, item, items, F, t, total, square, n, valid, eps):
+    """Writes mean - K and 1/sqrt(var + eps) of frames t from float64 sums over n elements."""
+    mean = total / n
+    var = square / n - mean * mean
+    var = tl.where(var < 0, 0.0, var)  # rounding; a maximum would swallow NaN
+    rstd = 1.0 / tl.sqrt(var + eps)
+    stats_ptr += item * F + t
+    tl.store(stats_ptr, tl.where(valid, mean, 0.0).to(tl.float32), mask=t < F)
+    stats_ptr += tl.cast(items, tl.int64) * F
+    tl.store(stats_ptr, tl.where(valid, rstd, 0.0).to(tl.float32), mask=t < F)
+
+
+@triton.jit(do_not_specialize=["B", "F", "tiles"])
+def _frames_kernel(
+    partial_ptr,  # (2, B, chunks, F) float32, sums of v - p and (v - p)² over a chunk of channels
+    u_ptr,  # (B, H, F) map before the PReLU
+    slope_ptr,  # (1,) of the PReLU
+    lengths_ptr,  # (B,) integers, valid frames, or None
+    stats_ptr,  # out: (2, B, F) float32, mean - K and rstd, if channelwise
+    frames_ptr,  # out: (2, B, F) float64, sums of v - K and its square, else
+    tiles_ptr,  # out: (2, B, tiles) float64, their sums over each tile, else
+    eps,
+    B,
+    F,
+    tiles,
+    H: tl.constexpr,
+    STEPS: tl.constexpr,  # channels of a chunk
+    CHANNELWISE: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    FRAMES: tl.constexpr,
+):
+    FOLD: tl.constexpr = u_ptr.dtype.element_ty.primitive_bitwidth == 16
+    item = (tl.program_id(0) // tiles).to(tl.int64)
+    tile = tl.program_id(0) % tiles
+    t = tile * FRAMES + tl.arange(0, FRAMES)
+    valid = t < valid_length(lengths_ptr, item, F)
+    slope = tl.load(slope_ptr).to(tl.float32)
+    u_ptr += item * H * F
+    pivot = prelu(tl.load(u_ptr), slope, FOLD).to(tl.float64)
+    chunks: tl.constexpr = (H + STEPS - 1) // STEPS
+    partial_ptr += item * chunks * F
+    total = tl.zeros((FRAMES,), tl.float64)
+    square = tl.zeros((FRAMES,), tl.float64)
+    for start in tl.range(0, chunks, CHUNKS):
+        k = start + tl.arange(0, CHUNKS)
+        mask = (k < chunks)[:, None] & valid[None, :]
+        offsets = k.to(tl.int64)[:, None] * F + t[None, :]
+        first = tl.load(u_ptr + k.to(tl.int64)[:, None] * STEPS * F + t[None, :], mask, other=0.0)
+        s = tl.load(partial_ptr + offsets, mask, other=0.0).to(tl.float64)
+        q = tl.load(partial_ptr + tl.cast(B, tl.int64) * chunks * F + offsets, mask, other=0.0)
+        shift = prelu(first, slope, FOLD).to(tl.float64) - pivot
+        shift = tl.where(mask, shift, 0.0)
+        n = tl.minimum(H - k * STEPS, STEPS).to(tl.float64)[:, None]
+        square += tl.sum(q.to(tl.float64) + shift * (2.0 * s + n * shift), axis=0)
+        total += tl.sum(s + n * shift, axis=0)
+    if CHANNELWISE:
+        store_statistics(stats_ptr, item, B, F, t, total, square, H, valid, eps)
+    else:
+        frames_ptr += item * F + t
+        tl.store(frames_ptr, total, mask=t < F)
+        tl.store(frames_ptr + tl.cast(B, tl.int64) * F, square, mask=t < F)
+        total, square = both_sums(total, square)
+        tl.store(tiles_ptr + tl.program_id(0), total)
+        tl.store(tiles_ptr + tl.num_programs(0) + tl.program_id(0), square)
+
+
+@triton.jit
+def sum_tiles(tiles_ptr, items, tiles, item, first, last, LANES: tl.constexpr):
+    """Two float64 sums over the tiles first..last - 1 of an item, in one fixed order."""
+    tiles_ptr += item * tiles
+    a = tl.zeros((LANES,), tl.float64)
+    b = tl.zeros((LANES,), tl.float64)
+    while first < last:
+        i = first + tl.arange(0, LANES)
+        a += tl.load(tiles_ptr + i, mask=i < last, other=0.0)
+        b += tl.load(tiles_ptr + tl.cast(items, tl.int64) * tiles + i, mask=i < last, other=0.0)
+        first += LANES
+    return both_sums(a, b)
+
+
+@triton.jit(do_not_specialize=["B", "F", "tiles"])
+def _statistics_kernel(
+    frames_ptr,  # (2, B, F) float64, sums of v - K and its square over the channels
+    tiles_ptr,  # (2, B, tiles) float64, their sums over each tile
+    lengths_ptr,  # (B,) integers, valid frames, or None
+    stats_ptr,  # out: (2, B, F) float32, mean - K and rstd
+    eps,
+    B,
+    F,
+    tiles,
+    H: tl.constexpr,
+    CUMULATIVE: tl.constexpr,  # over the frames so far, else over all
+    FRAMES: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    item = (tl.program_id(0) // tiles).to(tl.int64)
+    tile = tl.program_id(0) % tiles
+    t = tile * FRAMES + tl.arange(0, FRAMES)
+    length = valid_length(lengths_ptr, item, F)
+    zero = tile * 0
+    total, square = sum_tiles(tiles_ptr, B, tiles, item, zero, tile if CUMULATIVE else tiles, LANES)
+    if CUMULATIVE:
+        frames_ptr += item * F + t
+        total += tl.cumsum(tl.load(frames_ptr, mask=t < F, other=0.0), axis=0)
+        frames_ptr += tl.cast(B, tl.int64) * F
+        square += tl.cumsum(tl.load(frames_ptr, mask=t < F, other=0.0), axis=0)
+        n = (t + 1).to(tl.float64) * H
+    else:
+        n = tl.maximum(length, 1).to(tl.float64) * H
+    store_statistics(stats_ptr, item, B, F, t, total, square, n, t < length, eps)
+
+
+def statistics(
+    partial: Tensor, u: Tensor, slope: Tensor, kind: str, lengths: Tensor | None, eps: float
+) -> Tensor:
+    """As ``block_torch.statistics``; partial (2, B, chunks, F) of chunks of ``CHUNK`` channels."""
+    B, H, F = u.shape
+    stats = partial.new_empty((2, B, F))
+    tiles = triton.cdiv(F, FRAMES)
+    channelwise = kind == "channelwise"
+    frames = sums = None
+    if not channelwise:
+        frames = partial.new_empty((2, B, F), dtype=torch.float64)
+        sums = partial.new_empty((2, B, tiles), dtype=torch.float64)
+    with torch.cuda.device_of(u):
+        _frames_kernel[(B * tiles,)](
+            partial, u, slope, lengths, stats, frames, sums, eps, B, F, tiles,
+            H=H, STEPS=min(CHUNK, H), CHANNELWISE=channelwise, CHUNKS=CHUNKS, FRAMES=FRAMES,
+            num_warps=WARPS,
+        )  # fmt: skip
+        if not channelwise:
+            _statistics_kernel[(B * tiles,)](
+                frames, sums, lengths, stats, eps, B, F, tiles,
+                H=H, CUMULATIVE=kind == "cumulative", FRAMES=FRAMES, LANES=LANES, num_warps=WARPS,
+            )  # fmt: skip
+    return stats
