@@ -211,7 +211,7 @@ def block_backward(
 
 
 def _backward_path(wish: str, x: Tensor) -> ModuleType:
-    return backend.module("tcn_block", wish, x, "block_backward_torch", "block_backward")
+    return backend.module("tcn_block", wish, x, "block_backward_torch", "block_backward_torch")
 
 
 def _input_gradient(dy: Tensor, x: Tensor, weight: Tensor) -> Tensor:

@@ -102,10 +102,15 @@ def load_tap_tile(
     V: tl.constexpr,
 ):
     """float32 (BLOCK, V) of a row through a tap, as ``rows.load_tap``; zero outside of the row."""
-    columns = load_tap(
-        row_ptr, vector, 0, vectors * V, p, SIGN, dilation, DILATION, CAUSAL, True, True, P, V
-    )
-    return join_vectors(columns, V)
+    if DILATION == 0:
+        SIDES: tl.constexpr = 1 if CAUSAL else 2
+        taps: tl.constexpr = SIGN * (p - (P - 1) // SIDES)
+        return load_tile(row_ptr, vector + taps * dilation, vectors, V)
+    else:
+        columns = load_tap(
+            row_ptr, vector, 0, vectors * V, p, SIGN, dilation, DILATION, CAUSAL, True, True, P, V
+        )
+        return join_vectors(columns, V)
 
 
 class Tile(NamedTuple):

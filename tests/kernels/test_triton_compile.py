@@ -183,7 +183,8 @@ def test_the_table_reaches_all_kernels() -> None:
         for shape in (family.aligned, *(shape for shape, *_ in family.others))
         for launch in launches(name, shape, FP32)
     }
-    apart = {"depthwise", "persistent"}  # compiled in test_depthwise.py; a kernel that does nothing
+    # compiled in test_depthwise.py and test_block.py; a kernel that does nothing
+    apart = {"depthwise", "block_forward", "block_residual", "block_statistics", "persistent"}
     for module in pkgutil.iter_modules(convtasnet_kernels.__path__):
         if module.name not in apart:
             contents = vars(importlib.import_module(f"convtasnet_kernels.{module.name}"))
