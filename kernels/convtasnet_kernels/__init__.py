@@ -1,6 +1,8 @@
-"""Norms and the depthwise convolution of maps shaped (batch, channels, time)."""
+"""Norms, the depthwise convolution and whole blocks of maps shaped (batch, channels, time)."""
 
 from convtasnet_kernels.backend import use_backend
+from convtasnet_kernels.block_op import tcn_block
+from convtasnet_kernels.block_parameters import BlockParameters
 from convtasnet_kernels.channelwise_op import channelwise_layer_norm
 from convtasnet_kernels.cumulative_op import cumulative_layer_norm
 from convtasnet_kernels.depthwise_op import depthwise_conv
@@ -8,10 +10,12 @@ from convtasnet_kernels.global_op import global_layer_norm
 from convtasnet_kernels.layer_op import layer_norm
 
 __all__ = [
+    "BlockParameters",
     "channelwise_layer_norm",
     "cumulative_layer_norm",
     "depthwise_conv",
     "global_layer_norm",
     "layer_norm",
+    "tcn_block",
     "use_backend",
 ]

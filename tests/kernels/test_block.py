@@ -322,7 +322,7 @@ def test_compiled_equals_eager() -> None:
 )
 def test_wrong_arguments_are_named(changes: dict[str, Any], message: str) -> None:
     case = make_case(Setting("cumulative"))
-    given = {
+    given: dict[str, Any] = {
         "x": case.x, "skips": case.skips, "parameters": case.parameters, "kind": "cumulative",
         "dilation": 1, "causal": True,
     }  # fmt: skip
