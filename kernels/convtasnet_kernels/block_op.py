@@ -8,7 +8,6 @@ an argument, as in ``cumulative_op.py``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -189,7 +188,7 @@ def block_backward(
         The gradients of x, weight_in, the first norm's as ``norm_gradient`` gives them (4, H), of
         taps, the second norm's (4, H), of weight_out and of bias_out.
     """
-    path = _backward_path(wish, x)
+    path = backend.module("tcn_block", wish, x, "block_backward_torch", "block_backward")
     p = BlockParameters(*parameters)
     with torch.autocast(x.device.type, enabled=False):
         dy, d_bias_out = path.join_gradients(d_onward, d_skips)
@@ -208,10 +207,6 @@ def block_backward(
         if d_onward is not None:
             dx += d_onward
     return dx, d_weight_in, sums1, d_taps, sums2, d_weight_out, d_bias_out
-
-
-def _backward_path(wish: str, x: Tensor) -> ModuleType:
-    return backend.module("tcn_block", wish, x, "block_backward_torch", "block_backward_torch")
 
 
 def _input_gradient(dy: Tensor, x: Tensor, weight: Tensor) -> Tensor:

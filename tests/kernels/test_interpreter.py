@@ -22,6 +22,7 @@ LAWS = {
     "test_depthwise": 95,
     "test_partials": 6,
     "test_block": 8,
+    "test_block_backward": 20,
 }
 
 

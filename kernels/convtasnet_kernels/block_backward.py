@@ -1,0 +1,20 @@
+"""A fused block's steps in Triton, backward; ``block_backward_torch.py`` says what each of them is.
+
+Import this module only where Triton is wanted.
+"""
+
+from __future__ import annotations
+
+from convtasnet_kernels.block_depthwise_gradient import depthwise_gradient
+from convtasnet_kernels.block_gradient_statistics import gradient_statistics
+from convtasnet_kernels.block_gradient_sums import norm_gradient_sums
+from convtasnet_kernels.block_norm_gradient import norm_gradient
+from convtasnet_kernels.block_residual import join_gradients
+
+__all__ = [
+    "depthwise_gradient",
+    "gradient_statistics",
+    "join_gradients",
+    "norm_gradient",
+    "norm_gradient_sums",
+]

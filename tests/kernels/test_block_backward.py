@@ -1,0 +1,358 @@
+"""Laws of the fused block's backward steps, on each path, against float64 autograd.
+
+The interpreter wants its environment variable before triton is imported: test_interpreter.py runs
+this file again in a process of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import ModuleType
+
+import pytest
+import torch
+from norm_cases import INTERPRET, ROUNDING, relative_error
+from torch import Tensor
+from torch.nn import functional as F
+
+from convtasnet_kernels import backend, block_torch, reference
+
+KINDS = ("cumulative", "global", "channelwise")
+NORMS = {
+    "cumulative": reference.cumulative,
+    "global": reference.global_,
+    "channelwise": reference.channelwise,
+}
+# max|error| / max|reference|; a map of 16 bits adds its rounding.
+TOLERANCE = 2e-6
+LONG = 70 if INTERPRET else 3000  # frames; the interpreter is slow
+
+
+def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    from convtasnet_kernels import block_depthwise_gradient as depthwise
+    from convtasnet_kernels import block_gradient_statistics as statistics
+    from convtasnet_kernels import block_gradient_sums as sums
+    from convtasnet_kernels import block_norm_gradient as norm
+
+    for module in (depthwise, sums):
+        monkeypatch.setattr(module, "CHUNK", 2)
+    for size in (2, 4):
+        monkeypatch.setitem(sums.TILES, size, (4, 1, 2, 2))
+        monkeypatch.setitem(norm.TILES, size, (2, 4, 1, 2 * 4 * 16 // size, 1))
+        monkeypatch.setitem(depthwise.TILES, size, (4, 2, 2))
+    monkeypatch.setattr(statistics, "FRAMES", 16)
+    monkeypatch.setattr(statistics, "LANES", 2)
+
+
+@pytest.fixture
+def path(device: str) -> ModuleType:
+    """The module of the steps on the path under test."""
+    x = torch.empty(1, device=device)
+    names = ("block_backward_torch", "block_backward")
+    return backend.module("tcn_block", backend.requested(), x, *names)
+
+
+@dataclass
+class Inputs:
+    """A PReLU and a norm of a map u, and the gradient of what comes of it."""
+
+    u: Tensor
+    slope: Tensor
+    gamma: Tensor
+    beta: Tensor
+    lengths: Tensor | None
+    kind: str
+    g: Tensor
+
+    @property
+    def valid(self) -> Tensor:
+        """(B, 1, F)."""
+        return block_torch.valid_frames(self.u, self.lengths)[:, None]
+
+    @property
+    def stats(self) -> Tensor:
+        """float32 of the statistics in float64."""
+        u, slope = self.u.double(), self.slope.double()
+        sums = block_torch.frame_sums(u, slope)
+        return block_torch.statistics(sums, u, slope, self.kind, self.lengths, 1e-8).float()
+
+    def doubles(self) -> list[Tensor]:
+        return [p.double().requires_grad_() for p in (self.u, self.slope, self.gamma, self.beta)]
+
+    def normalized(self, u: Tensor, slope: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+        """The norm's output, zero beyond the lengths."""
+        clean = torch.where(self.valid, u, 0.0)
+        if self.kind == "global":
+            return reference.global_(clean, gamma, beta, 1e-8, slope, self.lengths)
+        return torch.where(self.valid, NORMS[self.kind](clean, gamma, beta, 1e-8, slope), 0.0)
+
+
+def make_inputs(
+    device: str,
+    shape: tuple[int, int, int] = (1, 3, 24),
+    kind: str = "cumulative",
+    lengths: list[int] | None = None,
+    dtype: torch.dtype = torch.float32,
+    mean: float = 0.0,
+    std: float = 1.0,
+) -> Inputs:
+    u = (torch.randn(shape, dtype=torch.float64) * std + mean).to(device, dtype)
+    g = torch.randn(shape).to(device, dtype)
+    gamma, beta = (torch.randn(shape[1]).to(device) for _ in range(2))
+    slope = torch.tensor([0.25], device=device)
+    frames = None if lengths is None else torch.tensor(lengths, device=device)
+    return Inputs(u, slope, gamma, beta, frames, kind, g)
+
+
+def run_norm(path: ModuleType, inputs: Inputs) -> dict[str, Tensor]:
+    """The three steps of a norm's backward."""
+    i = inputs
+    norm, stats = (i.u, i.slope, i.gamma), i.stats
+    partial = path.norm_gradient_sums(i.g, *norm, stats, i.lengths)
+    coeff = path.gradient_statistics(partial, stats, i.kind, i.lengths, i.u.shape[1])
+    du, z, sums = path.norm_gradient(i.g, *norm, i.beta, stats, coeff, i.lengths, True)
+    return {"du": du, "z": z, "gamma": sums[0], "beta": sums[1], "bias": sums[2],
+            "slope": sums[3].sum()[None]}  # fmt: skip
+
+
+def expected_norm(inputs: Inputs) -> dict[str, Tensor]:
+    leaves = inputs.doubles()
+    z = inputs.normalized(*leaves)
+    g = torch.where(inputs.valid, inputs.g.double(), 0.0)
+    du, slope, gamma, beta = torch.autograd.grad(z, leaves, g)
+    return {"du": du, "z": z.detach(), "gamma": gamma, "beta": beta, "bias": du.sum((0, 2)),
+            "slope": slope, "slope terms": _slope_terms(du, inputs)}  # fmt: skip
+
+
+def _slope_terms(du: Tensor, inputs: Inputs) -> Tensor:
+    """The magnitudes of what the slope's gradient is the sum of."""
+    terms = du / inputs.slope.double() * inputs.u.double().clamp_max(0)
+    return terms.abs().sum()
+
+
+def assert_near(
+    result: dict[str, Tensor], expected: dict[str, Tensor], limit: float = TOLERANCE
+) -> None:
+    for name, value in result.items():
+        rounding = ROUNDING.get(value.dtype, 0.0)
+        error = relative_error(value, expected[name])
+        if name == "slope":  # which cancels: against the magnitudes of its terms
+            error *= float(expected[name].abs() / expected["slope terms"])
+        assert error <= limit + rounding, f"{name}: relative error {error:.2e}"
+
+
+CASES = [
+    ((1, 3, 24), "cumulative", None, torch.float32),
+    ((2, 3, 24), "cumulative", [21, 0], torch.float32),
+    ((2, 3, 24), "global", [24, 13], torch.float32),
+    ((1, 3, 40), "global", None, torch.bfloat16),
+    ((2, 4, 24), "channelwise", [21, 8], torch.bfloat16),
+    ((1, 4, 16), "channelwise", None, torch.float16),
+    ((1, 17, 16), "cumulative", None, torch.bfloat16),
+    ((2, 3, 24), "global", [20, 1], torch.float16),
+    ((3, 33, 4000), "cumulative", None, torch.float32),
+    ((3, 512, 400), "channelwise", [400, 40, 0], torch.float32),
+    ((3, 512, 400), "global", [400, 40, 0], torch.float32),
+]
+
+
+@pytest.mark.parametrize(("shape", "kind", "lengths", "dtype"), CASES)
+def test_a_norm_equals_autograd(
+    path: ModuleType,
+    device: str,
+    shape: tuple[int, int, int],
+    kind: str,
+    lengths: list[int] | None,
+    dtype: torch.dtype,
+) -> None:
+    if INTERPRET and shape[1] * shape[2] > 1000:
+        pytest.skip("too slow in the interpreter")
+    inputs = make_inputs(device, shape, kind, lengths, dtype)
+    result = run_norm(path, inputs)
+    assert result["du"].dtype == result["z"].dtype == dtype
+    assert_near(result, expected_norm(inputs))
+    for name in ("du", "z"):
+        assert (result[name][~inputs.valid.expand(shape)] == 0).all(), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_sums_of_frames(path: ModuleType, device: str, kind: str) -> None:
+    inputs = make_inputs(device, (2, 3, 16), kind, [16, 9])
+    partial = path.norm_gradient_sums(
+        inputs.g, inputs.u, inputs.slope, inputs.gamma, inputs.stats, inputs.lengths
+    )
+    u, slope, gamma, _ = (p.detach() for p in inputs.doubles())
+    xhat = inputs.normalized(u, slope, torch.ones_like(gamma), torch.zeros_like(gamma))
+    g = torch.where(inputs.valid, inputs.g.double() * gamma[:, None], 0.0)
+    assert_near({"g": partial[0].sum(1), "gx": partial[1].sum(1)},
+                {"g": g.sum(1), "gx": (g * xhat).sum(1)})  # fmt: skip
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_few_channels_keep_their_digits(path: ModuleType, device: str, channels: int) -> None:
+    """The first frame's gradient is what its mean leaves of it: of one channel, nothing."""
+    if channels == 1 and path.__name__.endswith("_torch"):
+        pytest.skip("PyTorch's path takes float64 for that")
+    inputs = make_inputs(device, (1, channels, 16))
+    result = run_norm(path, inputs)
+    assert_near({"du": result["du"]}, expected_norm(inputs))
+    if channels == 1:
+        later = expected_norm(inputs)["du"][:, :, 0].abs().max()
+        assert (result["du"][:, :, 0].abs() <= 1.01 * later).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_large_mean_costs_no_more_than_the_input_has(
+    path: ModuleType, device: str, kind: str
+) -> None:
+    if INTERPRET and kind != "cumulative":
+        pytest.skip("as cumulative for the interpreter, which is slow")
+    inputs = make_inputs(device, (1, 17, 16), kind, mean=-100.0, std=0.1)
+    assert_near(run_norm(path, inputs), expected_norm(inputs), 2e-4)
+
+
+@pytest.mark.parametrize("kind", ["cumulative", "global"])
+def test_sums_over_a_long_time(path: ModuleType, device: str, kind: str) -> None:
+    from convtasnet_kernels import block_backward_torch
+
+    partial = torch.randn(2, 2, 3, LONG, device=device)
+    stats = torch.randn(2, 2, LONG if kind == "cumulative" else 1, device=device).abs() + 0.1
+    lengths = torch.tensor([LONG, LONG - 20], device=device)
+    stats = torch.where(torch.arange(LONG, device=device) < lengths[:, None], stats, 0.0)
+    partial[:, 1, :, LONG - 20 :] = 0.0
+    coeff = path.gradient_statistics(partial, stats, kind, lengths, 48)
+    expected = block_backward_torch.gradient_statistics(
+        partial.double(), stats.double(), kind, lengths, 48
+    )
+    for row, name in enumerate(("shift", "scale")):
+        assert_near({name: coeff[row]}, {name: expected[row]}, 1e-6)
+
+
+def run_taps(
+    path: ModuleType, inputs: Inputs, weight: Tensor, dilation: int, causal: bool
+) -> dict[str, Tensor]:
+    i = inputs
+    g = torch.where(i.valid, i.g, 0.0)
+    dz, dweight, partial = path.depthwise_gradient(
+        g, i.u, i.slope, i.gamma, i.beta, i.stats, weight, dilation, causal, i.lengths
+    )
+    return {"dz": dz, "weight": dweight, "sum": partial[0].sum(1), "product": partial[1].sum(1)}
+
+
+def expected_taps(inputs: Inputs, weight: Tensor, dilation: int, causal: bool) -> dict[str, Tensor]:
+    u, slope, gamma, beta = (p.detach() for p in inputs.doubles())
+    z = inputs.normalized(u, slope, gamma, beta).requires_grad_()
+    taps = weight.double().requires_grad_()
+    reach = dilation * (weight.shape[2] - 1)
+    left = reach if causal else reach // 2
+    y = F.conv1d(F.pad(z, (left, reach - left)), taps, dilation=dilation, groups=z.shape[1])
+    g = torch.where(inputs.valid, inputs.g.double(), 0.0)
+    dz, dweight = torch.autograd.grad(y, (z, taps), g)
+    dz = torch.where(inputs.valid, dz, 0.0)
+    xhat = inputs.normalized(u, slope, torch.ones_like(gamma), torch.zeros_like(gamma))
+    scaled = dz * gamma[:, None]
+    return {"dz": dz, "weight": dweight, "sum": scaled.sum(1), "product": (scaled * xhat).sum(1)}
+
+
+TAPS = [  # taps, dilation, causal, lengths, shape, dtype
+    (3, 1, True, None, (1, 3, 24), torch.float32),
+    (3, 2, False, [23, 24], (2, 2, 24), torch.float32),
+    (3, 8, False, [32, 0], (2, 1, 40), torch.bfloat16),
+    (3, 1, True, None, (1, 2, 24), torch.bfloat16),
+    (2, 4, True, [16], (1, 2, 16), torch.float32),
+    (2, 3, False, None, (1, 2, 16), torch.float32),
+    (5, 3, False, None, (1, 1, 24), torch.float16),
+    (1, 1, True, None, (1, 2, 16), torch.float32),
+    (3, 128, True, None, (1, 2, 16), torch.float32),
+    *((3, 2**i, causal, None, (2, 33, 2000), torch.bfloat16)
+      for i in range(8) for causal in (True, False)),
+    *((taps, 2**i, False, [1999, 1000], (2, 33, 2000), torch.float32)
+      for i in range(8) for taps in (1, 2, 3, 5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("taps", "dilation", "causal", "lengths", "shape", "dtype"), TAPS)
+def test_the_taps_equal_autograd(
+    path: ModuleType,
+    device: str,
+    taps: int,
+    dilation: int,
+    causal: bool,
+    lengths: list[int] | None,
+    shape: tuple[int, int, int],
+    dtype: torch.dtype,
+) -> None:
+    if device == "cpu" and shape[2] > 1000:
+        pytest.skip("for a GPU, where it costs nothing")
+    inputs = make_inputs(device, shape, "cumulative", lengths, dtype)
+    weight = torch.randn(shape[1], 1, taps, device=device)
+    result = run_taps(path, inputs, weight, dilation, causal)
+    expected = expected_taps(inputs, weight, dilation, causal)
+    assert result["dz"].dtype == dtype
+    assert (result["dz"][~inputs.valid.expand(shape)] == 0).all()
+    if path.__name__.endswith("_torch"):  # which adds up the dz that it has rounded
+        for name in ("sum", "product"):
+            assert_near({name: result.pop(name)}, expected, ROUNDING.get(dtype, TOLERANCE))
+    assert_near(result, expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_frames_beyond_the_lengths_have_no_influence(
+    path: ModuleType, device: str, kind: str
+) -> None:
+    inputs = make_inputs(device, (2, 2, 16), kind, [13, 0])
+    other = replace(
+        inputs, **{k: torch.where(inputs.valid, getattr(inputs, k), 1e4) for k in ("u", "g")}
+    )
+    clean, result = run_norm(path, inputs), run_norm(path, other)
+    if kind == "cumulative":  # the taps do not know the kind
+        weight = torch.randn(2, 1, 3, device=device)
+        clean.update(run_taps(path, inputs, weight, 2, False))
+        result.update(run_taps(path, other, weight, 2, False))
+    for name in clean:
+        assert torch.equal(result[name], clean[name]), name
+
+
+def test_the_future_does_not_feel_the_past(path: ModuleType, device: str) -> None:
+    """A gradient flows back in time: NaN at one frame stays out of those behind it."""
+    inputs = make_inputs(device, (1, 2, 24))
+    weight = torch.randn(2, 1, 2, device=device)
+    clean, taps = run_norm(path, inputs), run_taps(path, inputs, weight, 3, True)
+    inputs.g[:, :, 9] = float("nan")
+    other, other_taps = run_norm(path, inputs), run_taps(path, inputs, weight, 3, True)
+    assert torch.equal(other["du"][..., 10:], clean["du"][..., 10:])
+    assert torch.equal(other_taps["dz"][..., 10:], taps["dz"][..., 10:])
+    assert other["du"][..., :10].isnan().all()
+
+
+@pytest.mark.skipif(INTERPRET, reason="programs run one after the other there")
+def test_bits_repeat_and_items_are_independent(path: ModuleType, device: str) -> None:
+    inputs = make_inputs(device, (2, 2, 16), "cumulative", [16, 11])
+    weight = torch.randn(2, 1, 2, device=device)
+    first, second = (
+        {**run_norm(path, inputs), **run_taps(path, inputs, weight, 1, True)} for _ in range(2)
+    )
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert inputs.lengths is not None
+    alone = replace(inputs, u=inputs.u[1:], g=inputs.g[1:], lengths=inputs.lengths[1:])
+    result = {**run_norm(path, alone), **run_taps(path, alone, weight, 1, True)}
+    for name in ("du", "z", "dz", "sum", "product"):
+        assert torch.equal(result[name][0], first[name][1]), name
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 8), (2, 4, 0)])
+def test_empty_maps(path: ModuleType, device: str, shape: tuple[int, int, int]) -> None:
+    inputs = make_inputs(device, shape)
+    stats = inputs.u.new_zeros((2, shape[0], shape[2]))
+    norm = (inputs.u, inputs.slope, inputs.gamma)
+    partial = path.norm_gradient_sums(inputs.g, *norm, stats, None)
+    coeff = path.gradient_statistics(partial, stats, "cumulative", None, 4)
+    du, z, sums = path.norm_gradient(inputs.g, *norm, inputs.beta, stats, coeff, None, True)
+    assert du.shape == z.shape == shape
+    assert sums.shape == (4, 4)
+    assert (sums == 0).all()
+    weight = torch.randn(4, 1, 3, device=device)
+    arguments = (inputs.g, *norm, inputs.beta, stats, weight, 1, True, None)
+    dz, dweight, partial = path.depthwise_gradient(*arguments)
+    assert dz.shape == shape
+    assert (dweight == 0).all()
