@@ -35,7 +35,8 @@ PATIENCE = 5.0  # seconds
 SETTINGS: dict[str, Kind] = {
     "seed": Whole(0),
     "compile": Choice(
-        True, False, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"
+        *("graph", True, False, "default", "reduce-overhead"),
+        *("max-autotune", "max-autotune-no-cudagraphs"),
     ),
     "matmul_precision": Choice("highest", "high", "medium"),
     "optimizer.lr": Number(0.0),

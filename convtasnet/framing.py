@@ -46,9 +46,9 @@ class Framing:
         frames = 1 + beyond // self.stride
         return frames.clamp(min=1) if isinstance(frames, Tensor) else max(frames, 1)
 
-    def framed(self, x: Tensor) -> Tensor:
-        """Pad or cut x (..., T) to what its frames cover."""
-        covered = (self.count(x.shape[-1]) - 1) * self.stride + self.kernel_size
+    def framed(self, x: Tensor, n_frames: int) -> Tensor:
+        """Pad or cut x (..., T) to what so many frames cover."""
+        covered = (n_frames - 1) * self.stride + self.kernel_size
         return nn.functional.pad(x, (self.margin, covered - self.margin - x.shape[-1]))
 
     def unframed(self, y: Tensor, length: int) -> Tensor:

@@ -11,10 +11,12 @@ from convtasnet.filterbanks import encoder_decoder
 from convtasnet.framing import FRAMINGS, Framing
 from convtasnet.hub_model import HubModel
 from convtasnet.lengths import checked_lengths
-from convtasnet.norms import Frames, valid_frames
+from convtasnet.norms import valid_frames
 from convtasnet.other_norms import ALL_NORMS, LOOK_AHEAD
 from convtasnet.separator import CONV_PADDINGS, MASK_ACTIVATIONS, Separator
 
+# Rows of so many frames start at 16-byte addresses: unaligned products and norms take up to twice
+# the time. Frames are added up to a multiple of it, and left out again as padding is.
 FRAME_ALIGNMENT = 8
 
 
@@ -116,6 +118,7 @@ class ConvTasNet(nn.Module, HubModel):
         self.n_src, self.causal, self.sample_rate = n_src, causal, sample_rate
         # Batch norm mixes all frames while it trains.
         self.looks_back_only = causal and "batch" not in (norm, input_norm)
+        self.frame_alignment = 1 if "batch" in (norm, input_norm) else FRAME_ALIGNMENT
         self.kernel_size, self.stride, self.encoder_act = kernel_size, stride, encoder_act
         self.framing = Framing(framing, kernel_size, stride)
         self.encoder, self.decoder = encoder_decoder(
@@ -159,44 +162,54 @@ class ConvTasNet(nn.Module, HubModel):
         """
         x = _as_batch(mix, self.separator.bottleneck.weight.dtype)
         length, frames = x.shape[-1], None
+        n_frames = self.framing.count(length)
         if lengths is not None:
             lengths = checked_lengths(lengths, x)
             frames = self.framing.count(lengths)
             x = torch.where(valid_frames(x, lengths), x, 0.0)
-        y = self.framing.unframed(self._separate(self.framing.framed(x), frames), length)
+        x = self.framing.framed(x, n_frames + -n_frames % self.frame_alignment)
+        y = self.framing.unframed(self._separate(x, n_frames, frames), length)
         if lengths is not None:
             y = torch.where(valid_frames(y, lengths), y, 0.0)
         return y.squeeze(0) if mix.ndim == 1 else y
 
-    def _separate(self, x: Tensor, frames: Tensor | None) -> Tensor:
-        """Map x (B, 1, T) of whole frames to (B, n_src, T).
+    def _separate(self, x: Tensor, n_frames: int, frames: Tensor | None) -> Tensor:
+        """Map x (B, 1, T) of whole frames, ``n_frames`` of them valid, to (B, n_src, T' <= T).
 
         Waveforms keep float32 under autocast: bfloat16 would add noise at −50 dB.
+
+        Args:
+            x: the waveforms.
+            n_frames: those after it are there for the alignment.
+            frames: valid frames of each item, (B,), or None where ``n_frames`` are.
         """
         with torch.autocast(x.device.type, enabled=False):
             features = self.encoder(x)
         if self.encoder_act == "relu":
             features = features.relu()
-        masked = features.unsqueeze(1) * self._masks(features, frames)
-        if frames is not None:
-            masked = torch.where(valid_frames(features, frames).unsqueeze(1), masked, 0.0)
+        masks = self.separator(features, self._seen(features, n_frames, frames))
+        masked = features.unsqueeze(1) * masks
         with torch.autocast(x.device.type, enabled=False):
-            y = self.decoder(masked.to(features.dtype).flatten(0, 1))
+            samples = self.decoder.frames(masked.to(features.dtype).flatten(0, 1))
+            samples = samples[..., :n_frames].unflatten(0, (len(x), self.n_src))
+            if frames is not None:
+                valid = valid_frames(samples[:, 0], frames)
+                samples = torch.where(valid[:, None], samples, 0.0)
+            y = self.decoder.overlap_add(samples.flatten(0, 1))
         return y.reshape(len(x), self.n_src, y.shape[-1])
 
-    def _masks(self, features: Tensor, frames: Frames) -> Tensor:
-        """Masks (B, n_src, N, F) of features (B, N, F).
+    def _seen(self, features: Tensor, n_frames: int, frames: Tensor | None) -> Tensor | None:
+        """Which frames (B,) of features (B, N, F) the separator may see; None for all.
 
-        Inside the separator the frames are padded to a multiple of ``FRAME_ALIGNMENT``, so that
-        rows start at 16-byte addresses: unaligned products and norms take up to twice the time.
-        Later frames never reach earlier ones in a causal model; others leave them out.
+        Later frames never reach earlier ones in a causal model: there, none is kept from it.
         """
-        n_frames = features.shape[-1]
-        padding = -n_frames % FRAME_ALIGNMENT
-        if padding and frames is None and not self.looks_back_only:
-            frames = n_frames
-        padded = nn.functional.pad(features, (0, padding))
-        return self.separator(padded, frames)[..., :n_frames]
+        if self.looks_back_only or (frames is None and n_frames == features.shape[-1]):
+            return None
+        return (
+            features.new_full((len(features),), n_frames, dtype=torch.int64)
+            if frames is None
+            else frames
+        )
 
 
 def _check_hparams(hparams: dict[str, Any]) -> None:

@@ -15,8 +15,6 @@ from convtasnet_kernels import (
 )
 
 EPS = 1e-8
-# Valid frames of each item, (B,), or one number for all items, or None where all are valid.
-Frames = Tensor | int | None
 
 
 class Norm(nn.Module):
@@ -25,9 +23,13 @@ class Norm(nn.Module):
     Args:
         channels: C.
         prelu: apply a PReLU with one learned slope before the norm.
+
+    Attributes:
+        clears_padding: whether frames that are not valid are zero in the output.
     """
 
     slope: nn.Parameter | None
+    clears_padding = False
 
     def __init__(self, channels: int, prelu: bool = False) -> None:
         super().__init__()
@@ -39,15 +41,9 @@ class Norm(nn.Module):
         """Shown by ``print(model)``."""
         return f"{self.weight.numel()}, prelu={self.slope is not None}"
 
-    def forward(self, x: Tensor, frames: Frames = None) -> Tensor:
-        """Normalize the valid frames of x (B, C, F)."""
-        if isinstance(frames, int):
-            return nn.functional.pad(self(x[..., :frames]), (0, x.shape[-1] - frames))
-        return self.normalize(x, frames)
-
-    def normalize(self, x: Tensor, frames: Tensor | None) -> Tensor:
-        """What a subclass defines: x (B, C, F) normalized, frames (B,) of each item valid."""
-        raise NotImplementedError(f"{type(self).__name__} defines no normalize")
+    def forward(self, x: Tensor, frames: Tensor | None = None) -> Tensor:
+        """Normalize x (B, C, F), of which ``frames`` (B,) are valid in each item, or all."""
+        raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
 
 class CumulativeNorm(Norm):
@@ -58,7 +54,7 @@ class CumulativeNorm(Norm):
         torch.Size([2, 4, 10])
     """
 
-    def normalize(self, x: Tensor, frames: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, frames: Tensor | None = None) -> Tensor:
         """Padding comes after the valid frames, so their statistics never see it."""
         return cumulative_layer_norm(x, self.weight, self.bias, EPS, self.slope)
 
@@ -66,7 +62,9 @@ class CumulativeNorm(Norm):
 class GlobalNorm(Norm):
     """Statistics over all channels and all valid frames of the item (the paper's gLN, eq. 7)."""
 
-    def normalize(self, x: Tensor, frames: Tensor | None) -> Tensor:
+    clears_padding = True
+
+    def forward(self, x: Tensor, frames: Tensor | None = None) -> Tensor:
         """Normalize x (B, C, F)."""
         return global_layer_norm(x, self.weight, self.bias, EPS, self.slope, lengths=frames)
 
@@ -74,7 +72,7 @@ class GlobalNorm(Norm):
 class ChannelwiseNorm(Norm):
     """Statistics over the channels of one frame alone (called cLN in asteroid and SpeechBrain)."""
 
-    def normalize(self, x: Tensor, frames: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, frames: Tensor | None = None) -> Tensor:
         """Normalize x (B, C, F); frames are independent of each other."""
         return channelwise_layer_norm(x, self.weight, self.bias, EPS, self.slope)
 
@@ -93,7 +91,7 @@ class BatchNorm(Norm):
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
 
-    def normalize(self, x: Tensor, frames: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, frames: Tensor | None = None) -> Tensor:
         """Normalize x (B, C, F)."""
         if self.slope is not None:
             x = nn.functional.prelu(x, self.slope.to(x.dtype))

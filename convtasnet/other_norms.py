@@ -21,7 +21,7 @@ class LegacyCumulativeNorm(Norm):
         tensor([[[0.0000, 0.1667]]])
     """
 
-    def normalize(self, x: Tensor, frames: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, frames: Tensor | None = None) -> Tensor:
         """Normalize x (B, C, F), with sums in float64; padding comes after the valid frames."""
         with torch.autocast(x.device.type, enabled=False):
             y = _activated(x, self.slope).double()
@@ -40,7 +40,7 @@ class FeaturewiseNorm(Norm):
         tensor([[[-1.,  1.]]])
     """
 
-    def normalize(self, x: Tensor, frames: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, frames: Tensor | None = None) -> Tensor:
         """Normalize x (B, C, F)."""
         with torch.autocast(x.device.type, enabled=False):
             y = _activated(x, self.slope).double()

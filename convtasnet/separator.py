@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from convtasnet.depthwise import DepthwiseConv
-from convtasnet.norms import Frames, valid_frames
+from convtasnet.norms import valid_frames
 from convtasnet.other_norms import ALL_NORMS
 from convtasnet.reflection import reflected
 
@@ -50,14 +50,14 @@ class Block(nn.Module):
         self.norm_out = ALL_NORMS[norm](hid_chan, prelu=True)
         self.conv_out = nn.Conv1d(hid_chan, sum(self.split), 1)
 
-    def forward(self, x: Tensor, frames: Frames = None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, frames: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Map x (B, B', F) to the residual (B, B' or 0, F) and the skip (B, Sc, F).
 
-        Frames from ``frames`` on are padding and are zero before the depthwise convolution, as if
-        the item ended there.
+        Frames from ``frames`` (B,) on are padding and are zero before the depthwise convolution, as
+        if the item ended there.
         """
         y = self.norm_in(self.conv_in(x), frames)
-        if isinstance(frames, Tensor):
+        if frames is not None and not self.norm_in.clears_padding:
             y = torch.where(valid_frames(y, frames), y, 0.0)
         y = self.norm_out(self.depthwise(y), frames)
         residual, skip = self.conv_out(y).split(self.split, dim=1)
@@ -67,7 +67,7 @@ class Block(nn.Module):
 class ReflectBlock(Block):
     """A block whose depthwise convolution finds the mirrored map beyond the ends (SpeechBrain)."""
 
-    def forward(self, x: Tensor, frames: Frames = None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, frames: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """As in :class:`Block`; the map is reflected at each item's own ends."""
         y = self.norm_in(self.conv_in(x), frames)
         reach = self.depthwise.dilation[0] * (self.depthwise.kernel_size[0] - 1)
@@ -143,8 +143,8 @@ class Separator(nn.Module):
         self.mask_prelu = nn.PReLU()
         self.mask_conv = nn.Conv1d(skip_chan or bn_chan, n_src * in_chan, 1)
 
-    def forward(self, features: Tensor, frames: Frames = None) -> Tensor:
-        """Map features (B, N, F) to masks (B, n_src, N, F); ``frames`` are valid."""
+    def forward(self, features: Tensor, frames: Tensor | None = None) -> Tensor:
+        """Map features (B, N, F) to masks (B, n_src, N, F); ``frames`` (B,) are valid, or all."""
         x = self.bottleneck(self.norm(features, frames))
         skips: Tensor | None = None
         for block in self.blocks:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,6 +17,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torchmetrics import MeanMetric
 
 from convtasnet.checkpoint import ENTRY, checkpoint_entry, plain_keys
+from convtasnet.epoch_mean import EpochMean
+from convtasnet.graphed_loss import GraphedLoss, LossOfBatch
 from convtasnet.loss_watch import LossWatch, StuckLoss
 from convtasnet.metrics import SILENT_ESTIMATE, SILENT_MIXTURE, SILENT_REFERENCE, score_batch
 
@@ -22,6 +26,7 @@ log = logging.getLogger(__name__)
 Batch = dict[str, Any]  # mixture (B, T), sources (B, n_src, T), lengths (B,) or None, ids
 LossFunction = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 MONITORS = {"valid_loss": "min", "valid_si_sdr": "max", "valid_si_sdri": "max"}
+SHOW_SECONDS = 0.1
 SILENCE = (SILENT_REFERENCE, SILENT_MIXTURE, SILENT_ESTIMATE)
 
 
@@ -42,8 +47,10 @@ class SeparationSystem(L.LightningModule):
         scheduler: builds a learning-rate scheduler from the optimizer; stepped once an epoch.
         monitor: what a plateau scheduler watches, a key of ``MONITORS``.
         config: resolved configuration, plain data, kept in the checkpoints.
-        compile: train through ``torch.compile``, in its default mode (True) or another one
-            ("reduce-overhead" replays CUDA graphs); validation runs the plain model.
+        compile: how a training step is launched. "graph" replays CUDA graphs of it
+            (``graphed_loss.GraphedLoss``), False launches each kernel; the others go through
+            ``torch.compile``, in its default mode (True) or the one named. Validation runs the
+            plain model.
 
     Raises:
         ValueError: an unknown ``monitor``.
@@ -65,31 +72,33 @@ class SeparationSystem(L.LightningModule):
         self.model: Any = model  # a module with the attributes above
         self.loss, self.optimizer, self.scheduler = loss, optimizer, scheduler
         self.monitor, self.config = monitor, config or {}
-        # A function, not a module: the checkpoint's keys stay those of the plain model.
-        self.train_forward = model.forward
-        if compile:
+        # Functions, not modules: the checkpoint's keys stay those of the plain model.
+        self._forward = model.forward
+        self._train_loss: LossOfBatch = self._loss_of
+        if compile == "graph":
+            self._train_loss = GraphedLoss(self._loss_of, model)
+        elif compile:
             mode = "default" if compile is True else compile
-            self.train_forward = torch.compile(model.forward, mode=mode, dynamic=False)
+            self._forward = torch.compile(model.forward, mode=mode, dynamic=False)
+        self.train_mean = EpochMean()
         self.means = nn.ModuleDict({name: MeanMetric(nan_strategy="disable") for name in MONITORS})
         self._watched: LossWatch | None = None
         self._stuck = StuckLoss()
+        self._shown = -math.inf  # when the loss was logged last, in seconds
         self._silent_estimates = 0
         self._score: Tensor | None = None  # this epoch's value of ``monitor``
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss of one batch."""
-        estimates = self.train_forward(batch["mixture"], batch["lengths"])
-        loss, _ = self.loss(estimates, batch["sources"], batch["lengths"])
+        loss = self._train_loss(batch["mixture"], batch["sources"], batch["lengths"])
         self._watched = LossWatch(loss, batch)
-        self.log("loss", loss, prog_bar=True)
-        self.log(
-            "train_loss",
-            loss,
-            on_step=False,
-            on_epoch=True,
-            batch_size=len(estimates),
-            sync_dist=True,
-        )
+        if not self.train_mean.update_called:  # Lightning keeps it and reads it in the end
+            self.log("train_loss", self.train_mean, on_step=False, on_epoch=True)
+        self.train_mean.update(loss, len(batch["mixture"]))
+        return loss
+
+    def _loss_of(self, mixture: Tensor, sources: Tensor, lengths: Tensor | None) -> Tensor:
+        loss, _ = self.loss(self._forward(mixture, lengths), sources, lengths)
         return loss
 
     def on_after_backward(self) -> None:
@@ -102,6 +111,16 @@ class SeparationSystem(L.LightningModule):
                 f"the training loss is not finite at step {self.global_step}: {watched.reason()}"
             )
         self._stuck.update(watched.value())
+        self._show(watched.value())
+
+    def _show(self, loss: float) -> None:
+        """Log the loss of a step, as often as one can read it: Lightning takes a millisecond."""
+        now = time.perf_counter()
+        interval: int = getattr(self.trainer, "log_every_n_steps")  # noqa: B009 (mypy misses it)
+        if now - self._shown > SHOW_SECONDS or (self.global_step + 1) % max(interval, 1) == 0:
+            self._shown = now
+            # A tensor of the host: Lightning would wait for the device to read one from there.
+            self.log("loss", torch.tensor(loss), prog_bar=True, on_step=True, on_epoch=False)
 
     def on_train_epoch_end(self) -> None:
         """Step a plateau scheduler.
@@ -158,6 +177,8 @@ class SeparationSystem(L.LightningModule):
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Optimizer and scheduler; a plateau scheduler watches ``monitor``."""
         optimizer = self.optimizer(self.model.parameters())
+        # Fused ones can unscale gradients themselves: too late for Lightning, which clips them.
+        setattr(optimizer, "_step_supports_amp_scaling", False)  # noqa: B010 (mypy misses it)
         if self.scheduler is None:
             return optimizer
         scheduler = self.scheduler(optimizer)

@@ -8,9 +8,10 @@
 
 A step is the forward pass, the PIT SI-SDR loss, the backward pass, clipping and Adam, at the
 paper's size. Times are medians; ``÷ ours`` is a cost in that of our model in the same line of
-settings. Modes: "eager" launches every kernel; "graph" replays the same step from one CUDA graph;
-"compiled" does so with torch.compile; "reduce-overhead" is that mode of torch.compile, with its own
-graphs, as ``train.py compile=reduce-overhead``. A model that cannot run is a line with the reason.
+settings. Modes: "eager" launches every kernel; "graph" replays forward and backward pass from CUDA
+graphs, as ``train.py`` does; "compiled" replays the whole step, with torch.compile, from one;
+"reduce-overhead" is that mode of torch.compile, with its own graphs. A model that cannot run is a
+line with the reason.
 torchaudio has no causal model.
 """
 

@@ -58,8 +58,9 @@ def growth_table(grid: Results, yardstick: Measurement | Failure) -> str:
 def _cell(found: Measurement | Failure, yardstick: Measurement | Failure) -> str:
     if isinstance(found, Failure):
         return NOTHING
-    known = isinstance(yardstick, Measurement)
-    ratio = yardstick.audio_seconds / found.audio_seconds if known else None
+    ratio = None
+    if isinstance(yardstick, Measurement):
+        ratio = yardstick.audio_seconds / found.audio_seconds
     return " / ".join(number(each) for each in (found.step_ms, found.peak_gib, ratio))
 
 

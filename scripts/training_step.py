@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from convtasnet.graphed_loss import GraphedLoss, LossOfBatch
 from convtasnet.losses import pit_loss
 from convtasnet_kernels.timing.stopwatch import event_time, graph_time, wall_time
 
@@ -18,7 +19,8 @@ from convtasnet_kernels.timing.stopwatch import event_time, graph_time, wall_tim
 PRECISIONS = {"fp32": ("highest", False), "tf32": ("high", False), "bf16": ("high", True)}
 MODES = ("eager", "graph", "compiled", "reduce-overhead")
 COMPILED = {"compiled": "default", "reduce-overhead": "reduce-overhead"}  # modes of torch.compile
-CAPTURED = ("graph", "compiled")  # the whole step, by the stopwatch; the others run as they are
+# By the stopwatch; what is not runs as it is, with graphs of its own or without any.
+CAPTURED_STEPS, CAPTURED_FORWARDS = ("compiled",), ("graph", "compiled")
 LEARNING_RATE, MAX_NORM = 1e-3, 5.0
 REPLAYS = 10  # of a step, at least
 
@@ -90,48 +92,50 @@ class TrainingStep:
         batch: items.
         seconds: length of each.
         bf16: run the model under bfloat16 autocast.
-        compiled: a mode of torch.compile, or None for the plain model.
+        mode: one of ``MODES``; "graph" is the one of ``train.py``.
     """
 
     def __init__(
-        self,
-        model: Any,
-        batch: int,
-        seconds: float,
-        bf16: bool = False,
-        compiled: str | None = None,
+        self, model: Any, batch: int, seconds: float, bf16: bool = False, mode: str = "eager"
     ) -> None:
         self.parameters = list(model.parameters())
         self.device, self.bf16 = self.parameters[0].device, bf16
-        self.separate: Callable[[Tensor], Tensor] = model.forward
-        if compiled is not None:
-            self.separate = torch.compile(model.forward, mode=compiled, dynamic=False)
+        self.separate: Callable[[Tensor, Tensor | None], Tensor] = model.forward
+        if mode in COMPILED:
+            self.separate = torch.compile(model.forward, mode=COMPILED[mode], dynamic=False)
+        self.loss: LossOfBatch = self._loss
+        if mode == "graph":
+            self.loss = GraphedLoss(self._loss, model)
         self.optimizer = torch.optim.Adam(
             self.parameters, LEARNING_RATE, fused=True, capturable=self.device.type == "cuda"
         )
         samples = round(seconds * model.sample_rate)
         self.sources = torch.randn(batch, model.n_src, samples, device=self.device)
         self.mixture = self.sources.sum(1)
+        self.lengths = torch.full((batch,), samples, device=self.device)
 
     def __call__(self) -> Tensor:
         """Train on the batch once more; the loss."""
         self.optimizer.zero_grad(set_to_none=True)
         with self._autocast():
-            estimates = self.separate(self.mixture)
-        loss, _ = pit_loss(estimates, self.sources)
+            loss = self.loss(self.mixture, self.sources, self.lengths)
         loss.backward()
         nn.utils.clip_grad_norm_(self.parameters, MAX_NORM)
         self.optimizer.step()
         return loss.detach()
 
+    def _loss(self, mixture: Tensor, sources: Tensor, lengths: Tensor | None) -> Tensor:
+        return pit_loss(self.separate(mixture, lengths), sources, lengths)[0]
+
     @torch.no_grad()
     def forward(self) -> Tensor:
         """Estimates (B, n_src, T) of the batch, without gradients."""
         with self._autocast():
-            return self.separate(self.mixture)
+            return self.separate(self.mixture, None)
 
     def _autocast(self) -> AbstractContextManager[None]:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
+        # Without its cache, as under Lightning.
+        return torch.autocast(self.device.type, torch.bfloat16, self.bf16, cache_enabled=False)
 
 
 def measure(
@@ -162,21 +166,23 @@ def _measure(variant: Variant, build: Callable[[], nn.Module], device: torch.dev
     torch.backends.cudnn.allow_tf32 = matmul != "highest"
     torch.manual_seed(0)
     model = build().to(device)
-    step = TrainingStep(model, variant.batch, variant.seconds, bf16, COMPILED.get(variant.mode))
+    step = TrainingStep(model, variant.batch, variant.seconds, bf16, variant.mode)
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    step_us = _time(step, variant.mode, on_gpu)
+    step_us = _time(step, variant.mode in CAPTURED_STEPS, on_gpu)
+    if on_gpu and isinstance(step.loss, GraphedLoss) and not step.loss.captured:
+        raise RuntimeError("its step cannot be captured")
     peak = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else None
     step.optimizer.zero_grad(set_to_none=True)  # they belong to the graph of the step
-    forward_us = _time(step.forward, variant.mode, on_gpu)
+    forward_us = _time(step.forward, variant.mode in CAPTURED_FORWARDS, on_gpu)
     return Measurement(variant, 1e-3 * step_us, 1e-3 * forward_us, peak)
 
 
-def _time(call: Callable[[], object], mode: str, on_gpu: bool) -> float:
+def _time(call: Callable[[], object], captured: bool, on_gpu: bool) -> float:
     """Median microseconds."""
     if not on_gpu:
         return wall_time(call)
-    return (graph_time if mode in CAPTURED else event_time)(call, least=REPLAYS)
+    return (graph_time if captured else event_time)(call, least=REPLAYS)
 
 
 def reason(error: BaseException) -> str:

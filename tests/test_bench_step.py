@@ -37,14 +37,14 @@ class Broken(nn.Module):
         self.weight = nn.Parameter(torch.ones(1))
         self.n_src, self.sample_rate = hparams["n_src"], hparams["sample_rate"]
 
-    def forward(self, mixture: Tensor) -> Tensor:
+    def forward(self, mixture: Tensor, lengths: Tensor | None = None) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory\nby far")
 
 
 class Synchronizing(Broken):
     """A peer that waits for the GPU, which no graph can hold."""
 
-    def forward(self, mixture: Tensor) -> Tensor:
+    def forward(self, mixture: Tensor, lengths: Tensor | None = None) -> Tensor:
         scale = float((self.weight * mixture.abs().max()).sum())
         return scale * self.weight * torch.stack([mixture] * self.n_src, 1)
 
@@ -328,3 +328,16 @@ def test_a_captured_step_trains() -> None:
         stopwatch.graph_time(step, least=50)
         last = float(step())
     assert last < first - 0.1
+
+
+@pytest.mark.gpu
+def test_a_step_of_graphs_trains_as_one_without() -> None:
+    models = [ConvTasNet(**TINY).cuda() for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    losses = []
+    for model, mode in zip(models, ("graph", "eager"), strict=True):
+        torch.manual_seed(0)
+        step = TrainingStep(model, batch=2, seconds=0.5, mode=mode)
+        losses.append([float(step()) for _ in range(10)])
+    torch.testing.assert_close(*losses, rtol=1e-3, atol=1e-3)
+    assert losses[0][-1] < losses[0][0]

@@ -10,9 +10,11 @@ from pathlib import Path
 import lightning as L
 import pytest
 import torch
+from tiny_model import TINY
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from convtasnet import ConvTasNet
 from convtasnet.data.sampler import EvalSampler
 from convtasnet.log_filters import WARNINGS
 from convtasnet.loss_watch import STUCK_STEPS, LossWatch
@@ -62,17 +64,11 @@ def system(model: nn.Module | None = None, lr: float = 0.1, **arguments) -> Sepa
     return SeparationSystem(model or Gains(), pit_loss, optimizer, **arguments)
 
 
-def trainer(folder: Path, **arguments) -> L.Trainer:
+def trainer(folder: Path, accelerator: str = "cpu", **arguments) -> L.Trainer:
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    return L.Trainer(
-        accelerator="cpu",
-        default_root_dir=folder,
-        enable_checkpointing=False,
-        max_epochs=1,
-        num_sanity_val_steps=0,
-        **quiet,
-        **arguments,
-    )
+    fixed = {"enable_checkpointing": False, "num_sanity_val_steps": 0, **quiet}
+    arguments = {"max_epochs": 1, **arguments}
+    return L.Trainer(accelerator=accelerator, default_root_dir=folder, **fixed, **arguments)
 
 
 @pytest.mark.parametrize("signal", ["mixture", "sources"])
@@ -229,3 +225,54 @@ def test_a_scheduler_against_the_monitor_is_refused(tmp_path):
     scheduler = functools.partial(torch.optim.lr_scheduler.ReduceLROnPlateau, mode="min")
     with pytest.raises(ValueError, match=r"set scheduler\.mode=max"):
         trainer(tmp_path).fit(system(scheduler=scheduler), loader(items(2)), loader(items(1)))
+
+
+def trained(folder: Path, compile: bool | str, **arguments) -> tuple[list[float], SeparationSystem]:
+    """Losses of a short training on a GPU, and what was trained."""
+    torch.manual_seed(0)
+    module = system(ConvTasNet(**TINY), lr=1e-3, compile=compile)
+    losses: list[float] = []
+
+    class Losses(L.Callback):
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+            losses.append(outputs["loss"].item())
+
+    data = items(20)
+    data[1] = {name: data[1][name][..., :300] for name in ("mixture", "sources")} | {"id": "short"}
+    run = trainer(
+        folder, "gpu", gradient_clip_val=5.0, callbacks=[Losses()], max_epochs=2, **arguments
+    )
+    run.fit(module, DataLoader(data, 3, collate_fn=padded), loader(items(2)))
+    return losses, module
+
+
+def padded(batch: list[dict]) -> dict:
+    ends = [item["mixture"].shape[-1] for item in batch]
+    for item, end in zip(batch, ends, strict=True):
+        for name in ("mixture", "sources"):
+            item[name] = nn.functional.pad(item[name], (0, N_SAMPLES - end))
+    return collate(batch) | {"lengths": torch.tensor(ends)}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed"])
+def test_graphs_change_no_loss(tmp_path, precision, accumulate):
+    """The last batch of an epoch has another shape."""
+    arguments = {"precision": precision, "accumulate_grad_batches": accumulate}
+    losses, module = trained(tmp_path, "graph", **arguments)
+    expected, _ = trained(tmp_path, False, **arguments)
+    assert len(losses) == 14
+    assert module._train_loss.captured == 2
+    torch.testing.assert_close(losses, expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.gpu
+def test_a_nan_item_stops_a_run_of_graphs(tmp_path):
+    data = items(12)
+    data[9]["sources"][0, 7] = torch.nan
+    module = system(ConvTasNet(**TINY), compile="graph")
+    with pytest.raises(ValueError, match=r"not finite at step 4: the items \['item9'\] hold NaN"):
+        trainer(tmp_path, "gpu").fit(module, loader(data), loader(items(1)))
+    assert module._train_loss.captured == 1
+    assert all(p.isfinite().all() for p in module.model.parameters())

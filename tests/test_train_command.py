@@ -125,7 +125,7 @@ OWN = "data=manifest data.root=CORPUS"
         (f"{OWN} trainer.max_epochs=abc", "trainer.max_epochs='abc' must be a whole number"),
         (f"{OWN} data.batch_size=1.5", "data.batch_size=1.5 must be a whole number >= 1"),
         (f"{OWN} seed=-1", "seed=-1 must be a whole number >= 0"),
-        (f"{OWN} compile=foo", "compile='foo' must be one of True, False, default"),
+        (f"{OWN} compile=foo", "compile='foo' must be one of graph, True, False"),
         (f"{OWN} matmul_precision=foo", "matmul_precision='foo' must be one of highest, high"),
         (f"{OWN} trainer.limit_train_batches=0", "trainer.limit_train_batches=0 leaves nothing"),
     ],

@@ -14,6 +14,8 @@ from itertools import pairwise
 
 import torch
 
+from convtasnet_kernels.capture import GraphMaker
+
 GRAPH_MS, TOTAL_MS = 1.0, 40.0  # of one replay, so that its launch does not count; of all
 WARM_UP = 3  # calls: they compile, tune, load modules and workspaces, record graphs of their own
 CPU_CALLS, CPU_SECONDS = 7, 0.4
@@ -32,11 +34,13 @@ def graph_time(call: Callable[[], object], least: int = 5) -> float:
 
     Raises:
         ValueError: the current stream is the default one, which cannot be captured.
+        RuntimeError: the call waits for the GPU.
     """
     if torch.cuda.current_stream() == torch.cuda.default_stream():
         raise ValueError("graph_time needs a current stream that is not the default stream")
     for _ in range(WARM_UP):
         call()
+    GraphMaker(torch.cuda.current_stream()).rehearse(call)
     once = statistics.median(_replays(call, 1, 3))
     calls = max(1, min(300, math.ceil(GRAPH_MS / once)))
     replays = max(least, min(50, math.ceil(TOTAL_MS / (calls * once))))
@@ -58,10 +62,8 @@ def event_time(call: Callable[[], object], least: int = 5) -> float:
 
 def _replays(call: Callable[[], object], calls: int, replays: int) -> list[float]:
     """Milliseconds of each replay of a graph of some calls."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
-        for _ in range(calls):
-            call()
+    maker = GraphMaker(torch.cuda.current_stream())
+    graph = maker.capture(lambda: [call() for _ in range(calls)])
     graph.replay()
     return _between(graph.replay, replays)
 

@@ -1,0 +1,250 @@
+"""A training loss whose forward and backward passes are replayed from CUDA graphs.
+
+Launching the kernels of a step one by one takes the host several times longer than they run.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from convtasnet_kernels.capture import GraphMaker
+
+log = logging.getLogger(__name__)
+Batch = tuple[Tensor, Tensor, Tensor | None]  # mixture, sources, lengths
+LossOfBatch = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+MAX_SHAPES = 8
+SLOW = "training steps are launched kernel by kernel"
+
+
+class GraphedLoss:
+    """A loss of a batch that is launched, forward and backward, as a CUDA graph each.
+
+    The first batch of a shape runs as it is, the second is captured, and from then on the graphs
+    are replayed: one when the loss is asked for, one when autograd comes to it. All the rest stays
+    as it was: scaling of the loss, accumulation of gradients, hooks, optimizers. Where no graph
+    can be had, batches run as they are; the log says once which way is taken.
+
+    One batch at a time: its backward pass has to come before the next batch. A gradient that
+    autograd puts into ``p.grad`` is good until the next backward pass that finds it None, as
+    ``zero_grad()`` leaves it: the same memory serves all batches.
+
+    Args:
+        function: ``function(mixture, sources, lengths)`` gives the loss, a scalar. Its launches
+            may depend on shapes, not on values.
+        model: whose parameters get gradients.
+        max_shapes: shapes of batches that are captured; further ones run as they are.
+
+    Example:
+        >>> model = nn.Linear(8, 8)
+        >>> loss = GraphedLoss(lambda mix, sources, _: (model(mix) - sources).abs().sum(), model)
+        >>> loss(torch.zeros(2, 8), torch.zeros(2, 8), None).requires_grad  # as it is: no GPU
+        True
+    """
+
+    def __init__(
+        self, function: LossOfBatch, model: nn.Module, max_shapes: int = MAX_SHAPES
+    ) -> None:
+        self.function, self.model, self.max_shapes = function, model, max_shapes
+        self._parameters = list(model.parameters())
+        self._seen: set[Hashable] = set()
+        self._graphs: dict[Hashable, _Graphs | None] = {}
+        self._memory: _Memory | None = None
+        self._said: set[str] = set()
+
+    @property
+    def captured(self) -> int:
+        """Shapes of batches whose steps are replayed."""
+        return sum(graphs is not None for graphs in self._graphs.values())
+
+    def __call__(self, mixture: Tensor, sources: Tensor, lengths: Tensor | None) -> Tensor:
+        """The loss of a batch, a scalar that autograd can differentiate once."""
+        graphs = self._graphs_of((mixture, sources, lengths))
+        if graphs is None:
+            return self.function(mixture, sources, lengths)
+        return _Replay.apply(graphs, (mixture, sources, lengths), *graphs.parameters)
+
+    def _graphs_of(self, batch: Batch) -> _Graphs | None:
+        """None where the batch is to run as it is."""
+        if not can_capture(batch[0]):
+            self._say(logging.INFO, f"{SLOW}: the batch is not on a GPU")
+            return None
+        if not torch.is_grad_enabled() or batch[0].requires_grad or batch[1].requires_grad:
+            return None
+        key = self._key(batch)
+        if key in self._graphs:
+            return self._graphs[key]
+        if key not in self._seen:
+            self._seen.add(key)
+            return None
+        if len(self._graphs) >= self.max_shapes:
+            reason = f"batches have more than {self.max_shapes} different shapes"
+            self._say(logging.WARNING, f"{SLOW} for further shapes: {reason}")
+            return None
+        self._graphs[key] = self._capture(batch)
+        return self._graphs[key]
+
+    def _key(self, batch: Batch) -> Hashable:
+        """Whatever a graph holds for good."""
+        kind = batch[0].device.type
+        autocast = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
+        return (
+            *((t.shape, t.dtype, t.device) if t is not None else None for t in batch),
+            autocast,
+            self.model.training,
+            # A model may travel between devices, and parameters may be frozen.
+            self._parameters[0].data_ptr(),
+            *[p.requires_grad for p in self._parameters],
+        )
+
+    def _capture(self, batch: Batch) -> _Graphs | None:
+        start = time.perf_counter()
+        try:
+            if self._memory is None or not self._memory.fits(self._parameters):
+                self._memory = _Memory(self._parameters)
+            graphs = _Graphs(self.function, self.model, batch, self._memory)
+        except RuntimeError as error:  # no memory left, or an operator that waits for the device
+            reason = str(error).partition("\n")[0]
+            self._say(logging.WARNING, f"{SLOW}: {reason}")
+            return None
+        shape = tuple(batch[0].shape)
+        seconds = time.perf_counter() - start
+        log.info("training steps of %s replay CUDA graphs, captured in %.1f s", shape, seconds)
+        return graphs
+
+    def _say(self, level: int, message: str) -> None:
+        if message not in self._said:
+            self._said.add(message)
+            log.log(level, message)
+
+
+def can_capture(x: Tensor) -> bool:
+    """Whether work on x can be captured at all."""
+    return x.is_cuda
+
+
+class _Memory:
+    """What the graphs of all shapes share: they never run at the same time.
+
+    Gradients lie outside the pool, in which one graph may use what another has freed.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self.parameters = [p for p in parameters if p.requires_grad]
+        self.gradients = [torch.empty_like(p) for p in self.parameters]
+        self.maker = GraphMaker(torch.cuda.Stream(self.parameters[0].device))
+        self.batches = 0  # whose forward pass was replayed
+
+    def fits(self, parameters: Sequence[Tensor]) -> bool:
+        """Whether these parameters are still those that get the gradients."""
+        wanted = [p for p in parameters if p.requires_grad]
+        return len(wanted) == len(self.parameters) and all(
+            a is b and a.device == g.device
+            for a, b, g in zip(wanted, self.parameters, self.gradients, strict=True)
+        )
+
+    def release(self) -> None:
+        """Give gradients that are going to be added to memory of their own."""
+        for p, gradient in zip(self.parameters, self.gradients, strict=True):
+            if p.grad is not None and p.grad.data_ptr() == gradient.data_ptr():
+                p.grad = p.grad.clone()
+
+
+class _Graphs:
+    """The graphs of one shape: ``forward`` writes the loss, ``backward`` the gradients."""
+
+    def __init__(
+        self, function: LossOfBatch, model: nn.Module, batch: Batch, memory: _Memory
+    ) -> None:
+        self.function, self.memory, self.parameters = function, memory, memory.parameters
+        mixture, sources, lengths = batch
+        self.batch: Batch = (
+            mixture.clone(),
+            sources.clone(),
+            None if lengths is None else lengths.clone(),
+        )
+        kind = mixture.device.type
+        # Cached casts of the weights would be those of the first step for good.
+        self._autocast: dict[str, Any] = {
+            "device_type": kind,
+            "dtype": torch.get_autocast_dtype(kind),
+            "enabled": torch.is_autocast_enabled(kind),
+            "cache_enabled": False,
+        }
+        self.loss, self.upstream = torch.empty(0), torch.empty(0)
+        self._live = torch.empty(0)
+        self._used: list[bool] = []
+        buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+        memory.maker.rehearse(self._both)
+        for buffer, before in buffers:
+            buffer.copy_(before)
+        self.forward = memory.maker.capture(self._forward)
+        self.backward = memory.maker.capture(self._backward)
+
+    def load(self, batch: Batch) -> None:
+        """Take another batch."""
+        for own, given in zip(self.batch, batch, strict=True):
+            if own is not None and given is not None:
+                own.copy_(given, non_blocking=True)
+
+    def results(self) -> list[Tensor | None]:
+        """Gradients; None for a parameter that has no part in the loss."""
+        pairs = zip(self.memory.gradients, self._used, strict=True)
+        # By a name of its own autograd takes each as it is: else it would copy it.
+        return [gradient.detach() if used else None for gradient, used in pairs]
+
+    def _both(self) -> None:
+        self._forward()
+        self._backward()
+
+    @torch.enable_grad()
+    def _forward(self) -> None:
+        with torch.autocast(**self._autocast):
+            mixture, sources, lengths = self.batch
+            self._live = self.function(mixture, sources, lengths)
+        result = self._live.detach()
+        if not self.loss.numel():
+            self.loss, self.upstream = torch.empty_like(result), torch.ones_like(result)
+        self.loss.copy_(result)
+
+    def _backward(self) -> None:
+        loss, self._live = self._live, torch.empty(0)
+        with torch.autocast(self._autocast["device_type"], enabled=False):
+            found = torch.autograd.grad(loss, self.parameters, self.upstream, allow_unused=True)
+        self._used = [gradient is not None for gradient in found]
+        own = [g for g, used in zip(self.memory.gradients, self._used, strict=True) if used]
+        with torch.no_grad():
+            torch._foreach_copy_(own, [gradient for gradient in found if gradient is not None])
+
+
+class _Replay(torch.autograd.Function):
+    """The graphs as a function of the parameters."""
+
+    @staticmethod
+    def forward(ctx: Any, graphs: _Graphs, batch: Batch, *parameters: Tensor) -> Tensor:
+        graphs.load(batch)
+        graphs.forward.replay()
+        graphs.memory.batches += 1
+        ctx.graphs, ctx.batch = graphs, graphs.memory.batches
+        return graphs.loss.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        graphs: _Graphs = ctx.graphs
+        if ctx.batch != graphs.memory.batches:
+            raise RuntimeError(
+                "the backward pass of a captured training loss comes too late or twice: run it "
+                "once, before the next batch's forward pass"
+            )
+        graphs.memory.batches += 1
+        graphs.memory.release()
+        graphs.upstream.copy_(upstream)
+        graphs.backward.replay()
+        return None, None, *graphs.results()
