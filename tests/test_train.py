@@ -47,9 +47,9 @@ def scripted(monkeypatch, values):
     def score(*_):
         value = next(left)
         reasons = {"si_sdr": "estimate holds NaN or infinity"} if math.isnan(value) else {}
-        return Scores({"si_sdr": value, "si_sdri": value}, reasons, (0, 1))
+        return [Scores({"si_sdr": value, "si_sdri": value}, reasons, (0, 1))]
 
-    monkeypatch.setattr("convtasnet.system.score", score)
+    monkeypatch.setattr("convtasnet.system.score_batch", score)
     return ["trainer.limit_val_batches=1", "data.eval_batch_size=1"]
 
 
