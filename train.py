@@ -71,8 +71,9 @@ def train(cfg: DictConfig) -> dict[str, float]:
     _check_settings(cfg)
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     set_tf32(cfg.matmul_precision)
-    if cfg.data.get("root"):  # the checkpoint names the data for whoever evaluates it elsewhere
-        cfg.data.root = os.path.abspath(os.path.expanduser(cfg.data.root))
+    for name in ("root", "noise_root", "rir_root"):
+        if cfg.data.get(name):  # the checkpoint names the data for whoever evaluates it elsewhere
+            cfg.data[name] = os.path.abspath(os.path.expanduser(cfg.data[name]))
     config: Any = OmegaConf.to_container(cfg, resolve=True)
     data = instantiate(cfg.data)
     system = build_system(cfg, config)

@@ -28,9 +28,8 @@ from rich.table import Table
 
 from convtasnet.cli import Parser, run_main
 from convtasnet.data.checks import Problem, find_problems
-from convtasnet.data.corpus import as_manifest, list_utterances
+from convtasnet.data.corpus import SPLITS, as_manifest, list_utterances
 from convtasnet.data.manifest import Manifest
-from convtasnet.data.module import SPLITS
 from convtasnet.data.scan import Scan, decibels, find_faults, scan_files
 from convtasnet.data.speakers import SpeakersData
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convtasnet.data.manifest import Manifest, Row
+from convtasnet.data.patterns import list_files
 
+SPLITS = ("train", "valid", "test")
 SUFFIXES = (".wav", ".flac")
 HELD_OUT = 0.04  # of the speakers, for each of validation and test
 
@@ -64,14 +66,10 @@ def list_utterances(root: Path) -> list[Utterance]:
 
 
 def _walk(root: Path) -> Iterable[Utterance]:
-    for folder, folders, files in os.walk(root, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for file in files:
-            path = Path(folder, file)
-            parts = path.relative_to(root).parts
-            hidden = file.startswith(".") or len(parts) == 1
-            if path.suffix.lower() in SUFFIXES and not hidden:
-                yield Utterance(parts[0], "/".join(parts), str(path))
+    for name in list_files(root):
+        speaker, _, rest = name.partition("/")
+        if rest and Path(name).suffix.lower() in SUFFIXES:
+            yield Utterance(speaker, name, os.path.join(root, name))
 
 
 def _read_csv(file: Path) -> Iterable[Utterance]:

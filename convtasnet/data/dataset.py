@@ -167,7 +167,7 @@ class MixtureDataset(EpochDataset):
         wavs = torch.stack(
             [self.recordings.read(first + k, start, count) for k in range(self._group)]
         )
-        return {**self._named(wavs), "id": self._ids[index]}
+        return {**named(wavs[0], wavs[1:], self.n_src), "id": self._ids[index]}
 
     def batch(self, keys: Sequence[Key], audio: ResidentAudio) -> Batch:
         """The crops of the items, made on a device."""
@@ -175,25 +175,33 @@ class MixtureDataset(EpochDataset):
         first = np.array([index for _, index in keys]) * self._group
         members = first[:, None] + np.arange(self._group)
         lengths = audio.to_device(counts)
-        crops = audio.crops(members, starts[:, None], lengths[:, None])
+        crops = audio.crops(members, starts[:, None], lengths[:, None], self.window)
         wavs = crops * audio.to_device(audio.scales[members].astype(np.float32))[..., None]
         return {
-            **{name: wav.contiguous() for name, wav in self._named(wavs).items()},
+            **named(wavs[:, 0], wavs[:, 1:], self.n_src),
             "lengths": lengths,
             "ids": [self._ids[index] for _, index in keys],
         }
-
-    def _named(self, wavs: Tensor) -> dict[str, Tensor]:
-        """The files of an item or of a batch, (..., group, T), as mixture, sources and noise."""
-        last = 1 + self.n_src
-        named = {"mixture": wavs[..., 0, :], "sources": wavs[..., 1:last, :]}
-        return named | ({"noise": wavs[..., last, :]} if last < self._group else {})
 
     def _crops(self, keys: Sequence[Key]) -> tuple[np.ndarray, np.ndarray]:
         """First sample and length of each item, at the items' rate: (n,) int64 each."""
         lengths = self.lengths[[index for _, index in keys]]
         counts = lengths if self.n_samples is None else np.minimum(lengths, self.n_samples)
         return below(lengths - counts + 1, uniforms(self.seed, keys, 1)[:, 0]), counts
+
+
+def named(mixture: Tensor, parts: Tensor, n_src: int) -> dict[str, Tensor]:
+    """Signals of an item or of a batch by their names.
+
+    Args:
+        mixture: (..., T).
+        parts: (..., n_src, T) sources, or (..., n_src + 1, T): with noise as the last.
+        n_src: number of sources.
+    """
+    found = {"mixture": mixture, "sources": parts[..., :n_src, :]}
+    if parts.shape[-2] > n_src:
+        found["noise"] = parts[..., n_src, :]
+    return {name: signal.contiguous() for name, signal in found.items()}
 
 
 def collate(items: Sequence[Item], n_samples: int | None = None) -> Batch:

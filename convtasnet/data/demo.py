@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from convtasnet.data.demo_corpus import DemoSpec, make_demo_corpus
+from convtasnet.data.demo_corpus import DEMO_SPEAKER, DemoSpec, make_demo_corpus
 from convtasnet.data.file_cache import cache_folder
 from convtasnet.data.manifest import Manifest
 from convtasnet.data.module import Wsj0MixData
@@ -31,6 +31,8 @@ class DemoData(Wsj0MixData):
             ``espeakng-loader`` is missing.
     """
 
+    speaker_pattern = DEMO_SPEAKER
+
     def __init__(
         self,
         root: str | os.PathLike[str] | None = None,
@@ -45,7 +47,7 @@ class DemoData(Wsj0MixData):
         self.spec = DemoSpec(self.n_src, self.sample_rate, n_train, n_valid, n_test, self.seed)
         self.root = self.parent / self.spec.key
 
-    def manifest(self, split: str) -> Manifest:
+    def rows(self, split: str) -> Manifest:
         """Mixtures of the split; the corpus is made if it isn't there."""
         make_demo_corpus(self.parent, self.spec)
-        return super().manifest(split)
+        return super().rows(split)

@@ -44,6 +44,7 @@ ACCENTS = (
 )  # fmt: skip
 # Three persons a variant, of different pitch, liveliness and pace.
 PERSONS = (("a", 36, 45, 140), ("b", 50, 60, 155), ("c", 64, 50, 170))
+DEMO_SPEAKER = r"(\w+)[abc]\d+"  # of an utterance's name: two persons of a variant never meet
 MIXTURES_PER_UTTERANCE = 4  # how often an utterance is heard in a split, about
 SILENCE = 1e-3
 MARGIN = 0.05  # seconds of the silence around an utterance that are kept

@@ -60,7 +60,11 @@ def first_loud(levels: Tensor, floors: Tensor) -> Tensor:
 
 
 def mix_leveled(
-    sources: Tensor, levels: Tensor, gains: Tensor, peak: float = PEAK
+    sources: Tensor,
+    levels: Tensor,
+    gains: Tensor,
+    peaks: Tensor | float = PEAK,
+    targets: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """``mixing.mix`` of each item of a batch.
 
@@ -68,14 +72,18 @@ def mix_leveled(
         sources: (B, n_src, T) float32.
         levels: (B, n_src) float64, their active levels.
         gains: (B, n_src) float64, relative gains (factors, not dB).
-        peak: largest absolute sample of each item of the result.
+        peaks: largest absolute sample of each item of the result, (B,) or one for all.
+        targets: (B, n_src, T) to be scaled as the sources are, and given instead of them.
 
     Returns:
         ``(mixture (B, T), sources (B, n_src, T))``.
     """
     factors = gains / torch.where(levels > 0, levels, 1.0)
-    scaled = sources * factors.to(sources.dtype)[..., None]
+    factors = factors.to(sources.dtype)[..., None]
+    scaled = sources * factors
     mixture = scaled.sum(1)
-    largest = torch.maximum(scaled.abs().amax((1, 2)), mixture.abs().amax(1))
-    scale = torch.where(largest > 0, peak / largest, 1.0)
-    return mixture * scale[:, None], scaled * scale[:, None, None]
+    given = scaled if targets is None else targets * factors
+    parts = [mixture[:, None], scaled] + [given] * (targets is not None)
+    largest = torch.stack([part.abs().amax((1, 2)) for part in parts]).amax(0)
+    scale = torch.where(largest > 0, peaks / largest, 1.0).to(sources.dtype)
+    return mixture * scale[:, None], given * scale[:, None, None]

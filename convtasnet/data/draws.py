@@ -58,11 +58,11 @@ def below(limits: np.ndarray | int, uniform: np.ndarray) -> np.ndarray:
     return (uniform * limits).astype(np.int64)
 
 
-def distinct(limit: int, uniform: np.ndarray) -> np.ndarray:
+def distinct(limit: np.ndarray | int, uniform: np.ndarray) -> np.ndarray:
     """Different whole numbers below ``limit`` in each row, every selection equally likely.
 
     Args:
-        limit: at least k.
+        limit: at least k; one for all rows, or (n,).
         uniform: (n, k) in [0, 1).
 
     Returns:

@@ -10,6 +10,7 @@ from typing import Any
 
 from convtasnet.audio import PathLike
 from convtasnet.data.manifest import Manifest
+from convtasnet.data.names import librimix_speakers
 from convtasnet.data.noise import check_choice
 from convtasnet.data.noisy import NoisyMixtureData
 from convtasnet.data.tree import NOISE, mixtures_in, row_of
@@ -58,7 +59,7 @@ class LibriMixData(NoisyMixtureData):
         csv = folder.parent / "metadata" / f"mixture_{folder.name}_{kinds[0]}.csv"
         if csv.is_file():
             return read_metadata(csv, folder, kinds)
-        return mixtures_in(folder, kinds)
+        return mixtures_in(folder, kinds, librimix_speakers)
 
 
 def read_metadata(csv: Path, folder: Path, kinds: Sequence[str]) -> Manifest:
@@ -83,7 +84,8 @@ def read_metadata(csv: Path, folder: Path, kinds: Sequence[str]) -> Manifest:
             folder / kind / _name_in(kind, path, csv)
             for kind, path in zip(kinds, listed, strict=True)
         ]
-        rows.append(dataclasses.replace(row_of(row.id, kinds, paths), length=row.length))
+        found = row_of(row.id, kinds, paths, librimix_speakers(row.id))
+        rows.append(dataclasses.replace(found, length=row.length))
     return Manifest(rows, csv)
 
 

@@ -27,7 +27,8 @@ class Manifest(Sequence[Row]):
     """Rows of mixtures, all with the same number of sources.
 
     Columns of the csv: ``mixture_ID, mixture_path, source_1_path, …, source_N_path, [noise_path,]
-    length``; others are ignored. Paths are absolute or relative to the folder of the csv.
+    length`` and perhaps ``source_1_speaker, …, source_N_speaker``; others are ignored. Paths are
+    absolute or relative to the folder of the csv.
 
     ``Manifest.read`` reads lists of other toolkits as well.
 
@@ -154,6 +155,8 @@ class Manifest(Sequence[Row]):
         header = ["mixture_ID", "mixture_path"]
         header += [f"source_{k + 1}_path" for k in range(self.n_src)]
         header += ["noise_path"] * noise + ["length"]
+        speakers = all(row.speakers for row in self.rows)
+        header += [f"source_{k + 1}_speaker" for k in range(self.n_src)] * speakers
         with (
             replacing(path) as temporary,
             temporary.open("w", encoding="utf-8", newline="") as file,
@@ -165,7 +168,8 @@ class Manifest(Sequence[Row]):
                     raise ValueError(f"{path}: the length of mixture '{row.id}' isn't known")
                 names = [row.mixture, *row.sources] + [row.noise or ""] * noise
                 written = [_written(name, path.parent, paths) for name in names]
-                writer.writerow([row.id, *written, row.length])
+                who = (row.speakers or ()) if speakers else ()
+                writer.writerow([row.id, *written, row.length, *who])
 
 
 def _check_columns(path: Path, columns: list[str], n_src: int | None) -> int:
@@ -204,12 +208,14 @@ def _parse(path: Path, line: int, record: dict[str, str | None], n_src: int) -> 
             f"{path}, line {line}: length is '{length}', expected a whole number above 0"
         )
     has_noise = bool((record.get("noise_path") or "").strip())
+    speakers = [(record.get(f"source_{k + 1}_speaker") or "").strip() for k in range(n_src)]
     return Row(
         id=field("mixture_ID"),
         mixture=absolute("mixture_path"),
         sources=tuple(absolute(f"source_{k + 1}_path") for k in range(n_src)),
         noise=absolute("noise_path") if has_noise else None,
         length=int(length),
+        speakers=tuple(speakers) if all(speakers) else None,
         place=f"{path}, line {line}",
     )
 

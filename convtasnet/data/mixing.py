@@ -78,10 +78,11 @@ def gated_level(powers: np.ndarray) -> float:
 
 
 def mix(
-    sources: Sequence[Tensor],
+    sources: Sequence[Tensor] | Tensor,
     gains_db: Sequence[float],
     peak: float = PEAK,
     levels: Sequence[float] | None = None,
+    targets: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Level the sources to a common active level, apply the gains, and add them.
 
@@ -94,6 +95,7 @@ def mix(
         gains_db: relative gain of each source in dB.
         peak: largest absolute sample of the result.
         levels: active levels of the sources, if they are known.
+        targets: (n_src, T) to be scaled as the sources are, and given instead of them.
 
     Returns:
         ``(mixture (T,), sources (n_src, T))``.
@@ -109,7 +111,7 @@ def mix(
         >>> round(20 * math.log10(active_level(sources[0]) / active_level(sources[1])), 3)
         2.0
     """
-    if not sources or len(sources) != len(gains_db):
+    if not len(sources) or len(sources) != len(gains_db):
         raise ValueError(f"{len(sources)} sources and {len(gains_db)} gains: one gain a source")
     lengths = [source.shape[-1] for source in sources]
     if len(set(lengths)) > 1:
@@ -117,11 +119,14 @@ def mix(
     if levels is None:
         levels = [active_level(source) for source in sources]
     gains = [10 ** (g / 20) / (level or 1.0) for g, level in zip(gains_db, levels, strict=True)]
-    scaled = torch.stack(list(sources)) * torch.tensor(gains, dtype=sources[0].dtype)[:, None]
+    factors = torch.tensor(gains, dtype=sources[0].dtype)[:, None]
+    scaled = torch.stack(list(sources)) * factors
     mixture = scaled.sum(0)
-    largest = max(scaled.abs().amax().item(), mixture.abs().amax().item()) if lengths[0] else 0.0
+    given = scaled if targets is None else targets * factors
+    everything = torch.cat([scaled, given, mixture[None]])
+    largest = everything.abs().amax().item() if lengths[0] else 0.0
     factor = peak / largest if largest > 0 else 1.0
-    return mixture * factor, scaled * factor
+    return mixture * factor, given * factor
 
 
 def draw_gains(n_src: int, rng: random.Random) -> tuple[float, ...]:
@@ -140,14 +145,14 @@ def draw_gains(n_src: int, rng: random.Random) -> tuple[float, ...]:
     return tuple(paired_gains(drawn, n_src).tolist())
 
 
-def paired_gains(drawn: np.ndarray, n_src: int) -> np.ndarray:
+def paired_gains(drawn: np.ndarray, n_src: int, max_gain_db: float = MAX_GAIN_DB) -> np.ndarray:
     """The gains of ``draw_gains`` from numbers drawn in [0, 1): (..., n_src // 2) -> (..., n_src).
 
     >>> paired_gains(np.array([0.5]), 3).tolist()
     [1.25, -1.25, 0.0]
     """
     gains = np.zeros((*drawn.shape[:-1], n_src))
-    gains[..., : n_src - n_src % 2] = (MAX_GAIN_DB * drawn).repeat(2, -1)
+    gains[..., : n_src - n_src % 2] = (max_gain_db * drawn).repeat(2, -1)
     gains[..., 1 : n_src - n_src % 2 : 2] *= -1
     return gains
 

@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import lightning
-import torch
-from lightning.pytorch.trainer.states import TrainerFn
-from torch.utils.data import DataLoader
-
 from convtasnet.audio import PathLike
-from convtasnet.cores import available_cores
+from convtasnet.data.augment import Augment
 from convtasnet.data.checks import Headers, find_problems, raise_problems, read_headers
-from convtasnet.data.dataset import EpochDataset, MixtureDataset, collate
+from convtasnet.data.corpus import SPLITS
+from convtasnet.data.dataset import EpochDataset, MixtureDataset
+from convtasnet.data.dynamic import DynamicMixtures
+from convtasnet.data.loaders import LoadingModule
 from convtasnet.data.manifest import Manifest
+from convtasnet.data.names import WSJ0_SPEAKER
 from convtasnet.data.noise import NOISES, check_choice, place_noise
-from convtasnet.data.resident import ResidentAudio, ResidentLoader, make_resident
-from convtasnet.data.sampler import EvalSampler, TrainSampler, resume_position
-from convtasnet.data.waiting import WatchedLoader
+from convtasnet.data.part import Ingredients
+from convtasnet.data.remix import remixed
 from convtasnet.data.wsj0_mix import wsj0_mix_manifest
 
-SPLITS = ("train", "valid", "test")
 _CHECKS = ("samples", "headers")
 
 
-class MixtureData(lightning.LightningDataModule):
+class MixtureData(LoadingModule):
     """Mixtures for training, validation and testing.
 
-    Subclasses say where they come from: those that read lists of files implement ``manifest``,
-    others (dynamic mixing) ``make_dataset`` and ``check``. ``prepare_data`` may make the data
+    Subclasses say where they come from: those that read lists of files implement ``rows``,
+    others ``make_dataset`` and ``check``. ``prepare_data`` may make the data
     first; it runs in one process only, so nothing that it keeps in ``self`` may be needed later.
 
     Training items are random crops, in an order and at places that are functions of (seed, epoch,
@@ -53,6 +49,10 @@ class MixtureData(lightning.LightningDataModule):
             files, ``"headers"`` at headers only.
         resident: whether the training speech lies in the memory of the Trainer's device, where
             the batches are made (``convtasnet.data.resident``): True, False or ``"auto"``.
+        noise: what becomes of the noise in mixtures that have some: ``"batch"``: the model is to
+            leave it out, and batches hold it as ``noise``; ``"source"``: it is the last source, and
+            one of ``n_src``; ``"ignore"``: as "batch", but batches don't hold it.
+        **augment: of ``augment.Augment``: whether and how training mixtures are made anew.
 
     Batches: see ``convtasnet.data.dataset.collate``; training batches are padded to the segment.
 
@@ -72,33 +72,63 @@ class MixtureData(lightning.LightningDataModule):
         eval_batch_size: int = 4,
         check: str = "samples",
         resident: bool | str = "auto",
+        noise: str = "batch",
+        **augment: Any,
     ):
-        super().__init__()
-        least = {"sample_rate": sample_rate, "n_src": n_src, "batch_size": batch_size}
-        for name, value in (least | {"eval_batch_size": eval_batch_size}).items():
+        for name, value in {"sample_rate": sample_rate, "n_src": n_src}.items():
             if value < 1:
                 raise ValueError(f"{name} is {value}, expected 1 or more")
         if not 1 <= segment * sample_rate < math.inf:
             raise ValueError(f"segment is {segment} s, expected at least one sample")
-        for name, value in {"seed": seed, "num_workers": num_workers or 0}.items():
-            if value < 0:
-                raise ValueError(f"{name} is {value}, expected 0 or more")
+        n_samples = round(segment * sample_rate)
+        super().__init__(n_samples, batch_size, eval_batch_size, num_workers, seed, resident)
+        self.augment = Augment(**augment)
         if check not in _CHECKS:
             raise ValueError(f"check is '{check}', expected one of {_CHECKS}")
-        if resident not in (True, False, "auto"):
-            raise ValueError(f"resident is '{resident}', expected True, False or 'auto'")
+        check_choice("noise", noise, NOISES)
+        self.noise = noise
         self.root = Path(os.path.abspath(os.path.expanduser(root)))
         self.sample_rate, self.n_src, self.segment = sample_rate, n_src, segment
-        self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
-        self.num_workers = default_workers() if num_workers is None else num_workers
-        self.seed, self.check_level, self.resident = seed, check, resident
+        self.check_level = check
         self._datasets: dict[str, EpochDataset] = {}
         self._headers: dict[str, tuple[Manifest, Headers]] = {}
-        self._audio: dict[torch.device, ResidentAudio | None] = {}
+
+    def rows(self, split: str) -> Manifest:
+        """The mixtures of "train", "valid" or "test" as they are listed, noise beside the sources.
+
+        Noise may be left out where ``needs_noise`` is False.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no lists of mixtures")
 
     def manifest(self, split: str) -> Manifest:
-        """The mixtures of "train", "valid" or "test"; called by ``check`` and ``make_dataset``."""
-        raise NotImplementedError(f"{type(self).__name__} has no manifest")
+        """The mixtures of a split, noise where it is wanted (``noise.place_noise``).
+
+        Raises:
+            FileNotFoundError, ValueError: lists, folders or noise are missing or wrong.
+        """
+        return place_noise(self.rows(split), "batch" if self.remixes(split) else self.noise)
+
+    def remixes(self, split: str) -> bool:
+        """Are the mixtures of the split made anew?"""
+        return bool(self.augment.remix) and split == "train"
+
+    def needs_noise(self, split: str) -> bool:
+        """Is the noise of the split's own mixtures read?"""
+        if self.remixes(split):
+            return self.augment.noise_root is None
+        return self.noise != "ignore"
+
+    @property
+    def talkers(self) -> int:
+        """Talkers in a mixture: ``n_src`` less the noise, if that is a source.
+
+        Raises:
+            ValueError: there is none.
+        """
+        talkers = self.n_src - (self.noise == "source")
+        if talkers < 1:
+            raise ValueError(f"n_src is {self.n_src} and noise is 'source': no talker is left")
+        return talkers
 
     def make_dataset(self, split: str) -> EpochDataset:
         """The data set of a split: crops for "train", whole items otherwise."""
@@ -106,8 +136,31 @@ class MixtureData(lightning.LightningDataModule):
             manifest = self.manifest(split)
             self._headers[split] = manifest, read_headers(manifest)
         manifest, headers = self._headers.pop(split)
+        if self.remixes(split):
+            size = self.augment.epoch_size or len(manifest)
+            samples = self.check_level == "samples"
+            return self.dynamic(remixed(manifest, self.talkers, self.augment, samples), size)
         segment = self.segment if split == "train" else None
         return MixtureDataset(manifest, self.sample_rate, segment, self.seed, headers)
+
+    def dynamic(self, ingredients: Ingredients, size: int) -> DynamicMixtures:
+        """Training mixtures that are made anew, ``size`` in an epoch.
+
+        Raises:
+            ValueError: noise is to be a source, and there is none.
+        """
+        if self.noise == "source" and ingredients.noise is None:
+            raise ValueError("noise is 'source', but there is no noise: set data.noise_root")
+        return DynamicMixtures(
+            ingredients,
+            self.talkers,
+            self.sample_rate,
+            self.segment,
+            size,
+            self.augment,
+            self.noise,
+            self.seed,
+        )
 
     def check(self, splits: Sequence[str] = SPLITS) -> None:
         """Look at all files of these splits.
@@ -146,85 +199,6 @@ class MixtureData(lightning.LightningDataModule):
         for split in self._splits():
             self.dataset(split)
 
-    def train_dataloader(self) -> WatchedLoader | ResidentLoader:
-        """Shuffled crops; incomplete last batches are left out.
-
-        Raises:
-            ValueError: not one batch can be filled, or ``resident=True`` can't be done.
-        """
-        dataset = self.dataset("train")
-        world, rank = self._processes()
-        if len(dataset) < self.batch_size * world:
-            raise ValueError(
-                f"batch_size is {self.batch_size} in each of {world} processes, the training set "
-                f"has {len(dataset)} items: not one batch can be filled"
-            )
-        n_batches = len(dataset) // world // self.batch_size
-        resume = resume_position(self.trainer, n_batches)
-        sampler = TrainSampler(dataset, self.batch_size, self.seed, world, rank, resume)
-        audio = self._resident_audio(dataset, rank)
-        if audio is not None:
-            return ResidentLoader(dataset, audio, sampler, self.batch_size)
-        pad = functools.partial(collate, n_samples=round(self.segment * self.sample_rate))
-        return WatchedLoader(
-            dataset,
-            self.batch_size,
-            sampler=sampler,
-            collate_fn=pad,
-            drop_last=True,
-            **self._workers(),
-        )
-
-    def _resident_audio(self, dataset: EpochDataset, rank: int) -> ResidentAudio | None:
-        """The training speech in the device's memory, if it is to be there."""
-        device = torch.device("cpu")
-        if self.trainer is not None:
-            if getattr(self.trainer, "overfit_batches", 0):  # it gives a DataLoader another sampler
-                return None
-            device = self.trainer.strategy.root_device
-        if device not in self._audio:
-            self._audio[device] = make_resident(
-                dataset, device, self.resident, self.num_workers, show=rank == 0
-            )
-        return self._audio[device]
-
-    def val_dataloader(self) -> DataLoader:
-        """Whole items of the validation set, each once."""
-        return self._eval_loader("valid")
-
-    def test_dataloader(self) -> DataLoader:
-        """Whole items of the test set, each once."""
-        return self._eval_loader("test")
-
-    def _eval_loader(self, split: str) -> DataLoader:
-        dataset = self.dataset(split)
-        lengths = getattr(dataset, "lengths", None)
-        sampler = EvalSampler(dataset, lengths, self.eval_batch_size, *self._processes())
-        return DataLoader(
-            dataset, sampler.batch_size, sampler=sampler, collate_fn=collate, **self._workers()
-        )
-
-    def _workers(self) -> dict[str, Any]:
-        # Workers run with one torch thread each: DataLoader's own rule.
-        return {
-            "num_workers": self.num_workers,
-            "pin_memory": torch.cuda.is_available(),
-            "persistent_workers": self.num_workers > 0,
-        }
-
-    def _splits(self) -> tuple[str, ...]:
-        state = None if self.trainer is None else self.trainer.state.fn
-        if state == TrainerFn.FITTING:
-            return ("train", "valid")
-        if state == TrainerFn.VALIDATING:
-            return ("valid",)
-        return ("test",) if state == TrainerFn.TESTING else SPLITS
-
-    def _processes(self) -> tuple[int, int]:
-        return (
-            (1, 0) if self.trainer is None else (self.trainer.world_size, self.trainer.global_rank)
-        )
-
 
 class Wsj0MixData(MixtureData):
     """A folder in the layout of wsj0-2mix: see ``convtasnet.data.wsj0_mix``.
@@ -235,15 +209,19 @@ class Wsj0MixData(MixtureData):
         **kwargs: see ``MixtureData``.
     """
 
+    speaker_pattern = WSJ0_SPEAKER  # of an utterance's name
+
     def __init__(self, root: PathLike, mode: str = "min", **kwargs: Any) -> None:
         super().__init__(root, **kwargs)
         if mode not in ("min", "max"):
             raise ValueError(f"mode is '{mode}', expected 'min' or 'max'")
         self.mode = mode
 
-    def manifest(self, split: str) -> Manifest:
+    def rows(self, split: str) -> Manifest:
         """Mixtures of the folder ``tr``, ``cv`` or ``tt``."""
-        return wsj0_mix_manifest(self.root, split, self.sample_rate, self.n_src, self.mode)
+        return wsj0_mix_manifest(
+            self.root, split, self.sample_rate, self.talkers, self.mode, self.speaker_pattern
+        )
 
 
 class ManifestData(MixtureData):
@@ -255,9 +233,6 @@ class ManifestData(MixtureData):
             ``Manifest.read`` takes.
         valid: of the validation set.
         test: of the test set.
-        noise: what becomes of noise that the lists name (``noise.place_noise``): ``"batch"``:
-            batches hold it as ``noise``; ``"source"``: it is the last source, and one of
-            ``n_src``; ``"ignore"``: it isn't read.
         **kwargs: see ``MixtureData``.
     """
 
@@ -267,19 +242,16 @@ class ManifestData(MixtureData):
         train: PathLike | Sequence[PathLike] = "train.csv",
         valid: PathLike | Sequence[PathLike] = "valid.csv",
         test: PathLike | Sequence[PathLike] = "test.csv",
-        noise: str = "batch",
         **kwargs: Any,
     ) -> None:
         super().__init__(root, **kwargs)
-        check_choice("noise", noise, NOISES)
-        self.noise = noise
         self.files = {"train": train, "valid": valid, "test": test}
 
-    def manifest(self, split: str) -> Manifest:
+    def rows(self, split: str) -> Manifest:
         """Rows of the split's list.
 
         Raises:
-            FileNotFoundError, ValueError: see ``Manifest.read`` and ``noise.place_noise``.
+            FileNotFoundError, ValueError: see ``Manifest.read``.
         """
         named = self.files[split]
         source: Path | list[Path]
@@ -287,13 +259,7 @@ class ManifestData(MixtureData):
             source = self.root / named
         else:
             source = [self.root / name for name in named]
-        talkers = self.n_src - (self.noise == "source")
-        return place_noise(Manifest.read(source, talkers, self.root), self.noise)
-
-
-def default_workers() -> int:
-    """Cores that this process may use less one, at most 8."""
-    return min(8, available_cores() - 1)
+        return Manifest.read(source, self.talkers, self.root)
 
 
 def checked_split(split: str) -> str:

@@ -9,13 +9,12 @@ from typing import Any
 from convtasnet.audio import PathLike
 from convtasnet.data.manifest import Manifest
 from convtasnet.data.module import MixtureData
-from convtasnet.data.noise import NOISES, check_choice, place_noise
+from convtasnet.data.noise import check_choice
 from convtasnet.data.tree import (
     NOISE,
     check_folders,
     folder_at_rate,
     listing,
-    mixtures_in,
     rates,
 )
 
@@ -34,10 +33,7 @@ class NoisyMixtureData(MixtureData):
         mode: ``"min"`` or ``"max"``: mixtures cut to the shortest source or padded to the longest.
         mixture: ``"mix_clean"``, the talkers; ``"mix_both"``, the talkers and noise;
             ``"mix_single"``, the first talker and noise.
-        noise: what becomes of the noise in ``mix_both`` and ``mix_single``: ``"batch"``: the model
-            is to leave it out, and batches hold it as ``noise``; ``"source"``: it is the last
-            source, and one of ``n_src``; ``"ignore"``: as "batch", but it isn't read.
-        **kwargs: see ``MixtureData``.
+        **kwargs: see ``MixtureData``; with ``noise="ignore"`` the noise isn't read.
 
     Raises:
         ValueError: an argument is out of range.
@@ -48,18 +44,16 @@ class NoisyMixtureData(MixtureData):
         root: PathLike,
         mode: str = "min",
         mixture: str = "mix_both",
-        noise: str = "batch",
         **kwargs: Any,
     ) -> None:
         super().__init__(root, **kwargs)
         check_choice("mode", mode, MODES)
         check_choice("mixture", mixture, MIXTURES)
-        check_choice("noise", noise, NOISES)
-        if mixture == "mix_clean" and noise == "source":
+        if mixture == "mix_clean" and self.noise == "source":
             raise ValueError(
-                f"noise is '{noise}', but mix_clean has none: set mixture to mix_both or mix_single"
+                "noise is 'source', but mix_clean has none: set mixture to mix_both or mix_single"
             )
-        self.mode, self.mixture, self.noise = mode, mixture, noise
+        self.mode, self.mixture = mode, mixture
 
     def split_name(self, split: str) -> str:
         """The folder of "train", "valid" or "test"."""
@@ -69,7 +63,7 @@ class NoisyMixtureData(MixtureData):
         """Folders below the root of which the first that is there holds ``wav8k`` and so on."""
         return []
 
-    def manifest(self, split: str) -> Manifest:
+    def rows(self, split: str) -> Manifest:
         """The mixtures of a split.
 
         Raises:
@@ -80,15 +74,15 @@ class NoisyMixtureData(MixtureData):
         inner = f"{self.mode}/{self.split_name(split)}"
         folder = folder_at_rate(self._tree(), self.sample_rate, inner, upsample=False)
         kinds = [self.mixture, *(f"s{k + 1}" for k in range(talkers))]
-        kinds += [NOISE] * (self.mixture != "mix_clean" and self.noise != "ignore")
+        kinds += [NOISE] * (self.mixture != "mix_clean" and self.needs_noise(split))
         check_folders(folder, kinds)
         if self.mixture != "mix_single" and (folder / f"s{talkers + 1}").is_dir():
             raise ValueError(f"{folder}: {talkers} talkers are wanted, but there {listing(folder)}")
-        return place_noise(self.list_mixtures(folder, kinds), self.noise)
+        return self.list_mixtures(folder, kinds)
 
     def list_mixtures(self, folder: Path, kinds: Sequence[str]) -> Manifest:
         """The mixtures of a split's folder: see ``tree.mixtures_in``."""
-        return mixtures_in(folder, kinds)
+        raise NotImplementedError(f"{type(self).__name__} can't tell the talkers of a mixture")
 
     @property
     def talkers(self) -> int:

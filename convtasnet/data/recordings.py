@@ -29,9 +29,11 @@ class Recordings:
         sample_rate: of what is read, in Hz.
         group: so many files, one after the other, share an entry of ``n_samples`` and of
             ``sample_rates``, as mixture and sources do.
+        least: files that are shorter, in samples at ``sample_rate``, are repeated up to that
+            length: one number or (n // group,).
 
     Attributes:
-        lengths: (n // group,) int64, samples at ``sample_rate``.
+        lengths: (n // group,) int64, samples at ``sample_rate``, repetitions included.
 
     >>> import tempfile
     >>> from convtasnet.audio import write_audio
@@ -49,11 +51,13 @@ class Recordings:
         sample_rates: np.ndarray,
         sample_rate: int,
         group: int = 1,
+        least: np.ndarray | int = 0,
     ):
         self.paths = PackedStrings(paths)
         self.sample_rate, self.group = sample_rate, group
         self.n_samples, self.sample_rates = n_samples, sample_rates
-        self.lengths = -(-n_samples * sample_rate // sample_rates)
+        self._own_lengths = -(-n_samples * sample_rate // sample_rates)
+        self.lengths = np.maximum(self._own_lengths, least)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -78,9 +82,16 @@ class Recordings:
             FileNotFoundError, ValueError: as ``audio.read_audio``; ValueError too if the file has
                 changed its rate.
         """
-        rate = int(self.sample_rates[index // self.group])
         if count is None:
             count = int(self.lengths[index // self.group]) - start
+        own = int(self._own_lengths[index // self.group])
+        if start + count > own < self.lengths[index // self.group]:
+            return self._stretch(index, 0, own)[(start + torch.arange(count)) % own]
+        return self._stretch(index, start, count)
+
+    def _stretch(self, index: int, start: int, count: int) -> Tensor:
+        """Samples at ``sample_rate`` of the file itself."""
+        rate = int(self.sample_rates[index // self.group])
         if rate == self.sample_rate:
             return self._read(index, rate, start, count)
         # Blocks of `old` samples become blocks of `new`, in the same way wherever they are.

@@ -56,7 +56,7 @@ class ResidentAudio:
     ...     write_audio(f"{folder}/a.wav", torch.arange(80) / 2**15, 8000)
     ...     files = Recordings([f"{folder}/a.wav"], np.array([80]), np.array([8000]), 8000)
     ...     audio = ResidentAudio(files, window=4, device=torch.device("cpu"))
-    >>> audio.crops(np.array([0, 0]), np.array([5, 76]), torch.tensor([4, 2])).tolist()
+    >>> audio.crops(np.array([0, 0]), np.array([5, 76]), torch.tensor([4, 2]), window=4).tolist()
     [[5, 6, 7, 8], [76, 77, 0, 0]]
     """
 
@@ -68,7 +68,7 @@ class ResidentAudio:
         num_workers: int = 0,
         show: bool = False,
     ):
-        self.device, self.window = device, window
+        self.device = device
         lengths = recordings.file_lengths
         self._offsets = np.cumsum(lengths) - lengths
         total = int(lengths.sum())
@@ -91,22 +91,22 @@ class ResidentAudio:
             scales.append(own)
             end += len(samples)
         self.scales = np.concatenate(scales)
-        # Row i holds the samples from i on; nothing is copied.
-        self._windows = self._samples.unfold(0, window, 1)
 
-    def crops(self, members: np.ndarray, starts: np.ndarray, counts: Tensor) -> Tensor:
+    def crops(self, members: np.ndarray, starts: np.ndarray, counts: Tensor, window: int) -> Tensor:
         """Stretches of recordings, with zeros after their end.
 
         Args:
             members: (...) which recordings.
             starts: (...) first samples.
-            counts: (...) int64 samples wanted, on the device, at most the window.
+            counts: (...) int64 samples wanted, on the device, at most ``window``.
+            window: samples of the result, at most those of the longest crop.
 
         Returns:
             (..., window) int16, on the device.
         """
-        crops = self._windows[self.to_device(self._offsets[members] + starts)]
-        inside = torch.arange(self.window, device=self.device) < counts[..., None]
+        windows = self._samples.unfold(0, window, 1)  # row i: the samples from i on, not copied
+        crops = windows[self.to_device(self._offsets[members] + starts)]
+        inside = torch.arange(window, device=self.device) < counts[..., None]
         return crops * inside
 
     def to_device(self, array: np.ndarray) -> Tensor:

@@ -21,6 +21,7 @@ class Row:
         length: samples of the mixture at its own rate; None if not known yet.
         place: where the list says so, such as ``FILE, line 3``, for messages; rows that differ in
             it alone are equal.
+        speakers: who speaks in each source; None if not known.
     """
 
     id: str
@@ -29,6 +30,7 @@ class Row:
     noise: str | None = None
     length: int | None = None
     place: str | None = field(default=None, compare=False)
+    speakers: tuple[str, ...] | None = None
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -5,37 +5,21 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from convtasnet.data.checks import find_problems, raise_problems
-from convtasnet.data.corpus import Utterance, as_manifest, list_utterances, split_speakers
+from convtasnet.data.corpus import SPLITS, list_utterances, split_speakers
 from convtasnet.data.dataset import EpochDataset
-from convtasnet.data.dynamic import DynamicMixtures, Facts, FixedMixtures, excerpts
-from convtasnet.data.levels import file_levels
+from convtasnet.data.fixed import FixedMixtures
 from convtasnet.data.mixing import count_combinations, draw_mixtures
-from convtasnet.data.module import SPLITS, MixtureData
-from convtasnet.data.shown import some_lines
+from convtasnet.data.module import MixtureData
+from convtasnet.data.part import Facts, Ingredients, Part, measured
+from convtasnet.data.remix import surrounded
+from convtasnet.data.sounds import share_out
 
 logger = logging.getLogger(__name__)
 
 N_EVAL = 200
-
-
-@dataclass(frozen=True)
-class _Part:
-    """The utterances of one split."""
-
-    utterances: list[Utterance]
-    facts: Facts
-
-    def by_speaker(self) -> dict[str, list[str]]:
-        names: dict[str, list[str]] = {}
-        for utterance in self.utterances:
-            names.setdefault(utterance.speaker, []).append(utterance.name)
-        return names
 
 
 class SpeakersData(MixtureData):
@@ -56,9 +40,10 @@ class SpeakersData(MixtureData):
         eval_seconds: validation and test mix stretches of so many seconds that do not overlap,
             instead of whole utterances: more mixtures from few long utterances.
         epoch_size: training mixtures in an epoch.
-        speed: whether training changes the speed of each source by up to 5 %.
-        **kwargs: see ``MixtureData``; ``check="headers"`` spares the one-time scan of all samples,
-            without which silent utterances aren't found.
+        remix: True or None: speakers are always mixed anew.
+        **kwargs: see ``MixtureData`` and ``augment.Augment``, whose noise and rooms are those of
+            validation and test as well: some are held out for each. ``check="headers"`` spares the
+            one-time scan of all samples, without which silent utterances aren't found.
 
     Raises:
         ValueError: too few speakers, or more mixtures asked for than the utterances can give; the
@@ -75,12 +60,13 @@ class SpeakersData(MixtureData):
         n_test: int | None = None,
         eval_seconds: float | None = None,
         epoch_size: int = 20000,
-        speed: bool = False,
+        remix: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(root, **kwargs)
-        counts = {"n_valid": n_valid, "n_test": n_test, "epoch_size": epoch_size}
-        for name, value in counts.items():
+        if remix not in (True, None):
+            raise ValueError(f"remix is {remix!r}, but speakers are always mixed: expected true")
+        super().__init__(root, epoch_size=epoch_size, remix=True, **kwargs)
+        for name, value in {"n_valid": n_valid, "n_test": n_test}.items():
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}, expected 1 or more")
         if eval_seconds is not None and not eval_seconds * self.sample_rate >= 1:
@@ -88,8 +74,8 @@ class SpeakersData(MixtureData):
         self.eval_seconds = eval_seconds
         self.n_held_out = {"valid": n_valid_speakers, "test": n_test_speakers}
         self.n_mixtures = {"valid": n_valid, "test": n_test}
-        self.epoch_size, self.speed = epoch_size, speed
-        self._parts: dict[str, _Part] = {}
+        self.epoch_size = epoch_size
+        self._parts: dict[str, Ingredients] = {}
 
     def check(self, splits: Sequence[str] = SPLITS) -> None:
         """Look at all files and count what they can give; see the class for the errors."""
@@ -102,28 +88,23 @@ class SpeakersData(MixtureData):
             self._parts = self._split()
         part = self._parts[split]
         if split == "train":
-            return DynamicMixtures(
-                part.utterances,
-                part.facts,
-                self.n_src,
-                self.sample_rate,
-                self.segment,
-                self.epoch_size,
-                self.speed,
-                self.seed,
-            )
-        count = self._count(split, part)
+            return self.dynamic(part, self.epoch_size)
+        if self.noise == "source" and part.noise is None:
+            raise ValueError("noise is 'source', but there is no noise: set data.noise_root")
+        count = self._count(split, part.talkers)
         if self.eval_seconds is not None:
-            part = _Part(*excerpts(part.utterances, part.facts, self.eval_seconds))
-        mixtures = draw_mixtures(part.by_speaker(), count, self.n_src, f"{split}/{self.seed}")
-        return FixedMixtures(mixtures, part.utterances, part.facts, self.sample_rate)
+            part = replace(part, talkers=part.talkers.excerpts(self.eval_seconds))
+        seed = f"{split}/{self.seed}"
+        names = part.talkers.by_speaker()
+        mixtures = draw_mixtures(names, count, self.talkers, seed)
+        return FixedMixtures(mixtures, part, self.sample_rate, self.augment, self.noise, seed)
 
-    def _count(self, split: str, part: _Part) -> int:
+    def _count(self, split: str, part: Part) -> int:
         asked = self.n_mixtures[split]
         if asked is not None:
             return asked
         sizes = [len(names) for names in part.by_speaker().values()]
-        there = count_combinations(sizes, self.n_src)
+        there = count_combinations(sizes, self.talkers)
         if there < N_EVAL:
             logger.info(
                 "%s: the %d utterances of %d speakers give %d different mixtures, not %d",
@@ -131,36 +112,29 @@ class SpeakersData(MixtureData):
             )
         return min(N_EVAL, there)
 
-    def _split(self) -> dict[str, _Part]:
+    def _split(self) -> dict[str, Ingredients]:
         """Check the corpus and split it; one line of the log for each split."""
-        utterances = list_utterances(self.root)
-        headers, problems = find_problems(as_manifest(utterances, self.root))
-        raise_problems(problems)
-        levels = np.full(len(utterances), np.nan)
-        if self.check_level == "samples":
-            levels = file_levels([utterance.path for utterance in utterances])
-        starts = np.zeros(len(utterances), np.int64)
-        facts = Facts(headers.n_samples, headers.sample_rates, levels, starts)
-        _report_silent([u.path for u, level in zip(utterances, levels, strict=True) if level == 0])
-        heard = [i for i in range(len(utterances)) if levels[i] != 0]
+        samples = self.check_level == "samples"
+        everything = measured(list_utterances(self.root), self.root, samples)
         split = split_speakers(
-            {utterances[i].speaker for i in heard},
-            self.n_src,
+            everything.speakers(),
+            self.talkers,
             self.seed,
             self.n_held_out["valid"],
             self.n_held_out["test"],
         )
-        home = {speaker: name for name, members in split.items() for speaker in members}
+        whole = surrounded(everything, self.talkers, self.augment, samples)
+        noises = share_out(whole.noise, whole.noise.paths() if whole.noise else [], self.seed)
+        rooms = share_out(whole.rooms, whole.rooms.speakers() if whole.rooms else [], self.seed)
         parts = {}
         for name, members in split.items():
-            mine = [i for i in heard if home[utterances[i].speaker] == name]
-            parts[name] = _Part([utterances[i] for i in mine], facts.take(mine))
-            seconds = (parts[name].facts.n_samples / parts[name].facts.sample_rates).sum()
+            mine = everything.of_speakers(members)
+            parts[name] = Ingredients(mine, noises[name], rooms[name])
             logger.info(
                 "%s, %s: %d speakers, %d utterances, %.2f hours",
-                *(self.root, name, len(members), len(mine), seconds / 3600),
+                *(self.root, name, len(members), len(mine), mine.hours),
             )
-        self._report_short(parts["train"].facts)
+        self._report_short(parts["train"].talkers.facts)
         return parts
 
     def _report_short(self, facts: Facts) -> None:
@@ -170,8 +144,3 @@ class SpeakersData(MixtureData):
                 "train: %d of %d utterances are shorter than the segment of %g s and padded",
                 *(short, len(facts.n_samples), self.segment),
             )
-
-
-def _report_silent(paths: Sequence[str]) -> None:
-    if paths:
-        logger.warning("%d utterances are silent and left out:%s", len(paths), some_lines(paths))

@@ -19,7 +19,7 @@ def stored_data(config: dict[str, Any], source: object) -> dict[str, Any]:
 
     A checkpoint is somebody's file, and building what it names runs that code. So the whole name
     counts (``convtasnet.data.module.os.system`` begins well, too), and values are plain: numbers,
-    strings, lists of strings.
+    strings, lists of them.
 
     Args:
         config: the checkpoint's resolved configuration.
@@ -53,5 +53,5 @@ def stored_data(config: dict[str, Any], source: object) -> dict[str, Any]:
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, list):
-        return all(isinstance(item, str) for item in value)
+        return all(isinstance(item, str | int | float) for item in value)
     return not isinstance(value, dict | tuple)

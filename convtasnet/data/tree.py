@@ -8,10 +8,11 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from convtasnet.data.manifest import Manifest
+from convtasnet.data.names import Speakers
 from convtasnet.data.row import Row
 from convtasnet.data.shown import SHOWN, some_lines
 
@@ -78,8 +79,12 @@ def check_folders(folder: Path, kinds: Sequence[str]) -> None:
         raise FileNotFoundError(f"{folder}: folders {absent} are missing, there {listing(folder)}")
 
 
-def row_of(name: str, kinds: Sequence[str], paths: Sequence[Path]) -> Row:
+def row_of(
+    name: str, kinds: Sequence[str], paths: Sequence[Path], speakers: Speakers = None
+) -> Row:
     """A mixture with one file of each kind, the noise (``NOISE``), if any, as the last.
+
+    ``speakers`` are those of its name, perhaps more than it has sources.
 
     >>> paths = [Path("mix_both/a.wav"), Path("s1/a.wav"), Path("noise/a.wav")]
     >>> row = row_of("a", ["mix_both", "s1", "noise"], paths)
@@ -88,15 +93,19 @@ def row_of(name: str, kinds: Sequence[str], paths: Sequence[Path]) -> Row:
     """
     mixture, *sources = map(str, paths)
     noise = sources.pop() if kinds[-1] == NOISE else None
-    return Row(name, mixture, tuple(sources), noise)
+    who = speakers[: len(sources)] if speakers and len(speakers) >= len(sources) else None
+    return Row(name, mixture, tuple(sources), noise, speakers=who)
 
 
-def mixtures_in(folder: Path, kinds: Sequence[str]) -> Manifest:
+def mixtures_in(
+    folder: Path, kinds: Sequence[str], speakers_of: Callable[[str], Speakers]
+) -> Manifest:
     """The mixtures of a folder whose files have one name in each of its folders.
 
     Args:
         folder: of the split.
         kinds: folder of the mixtures, then those of the sources, perhaps ``NOISE``.
+        speakers_of: tells who speaks in a mixture by its name.
 
     Returns:
         A manifest in the order of the names, lengths not known yet.
@@ -122,13 +131,13 @@ def mixtures_in(folder: Path, kinds: Sequence[str]) -> Manifest:
         )
     if not everything:
         raise ValueError(f"{folder / kinds[0]}: no wav files in it")
-    return Manifest(
-        [
-            row_of(name.removesuffix(".wav"), kinds, [folder / kind / name for kind in kinds])
-            for name in everything
-        ],
-        folder,
-    )
+    rows = []
+    for file in everything:
+        name = file.removesuffix(".wav")
+        rows.append(
+            row_of(name, kinds, [folder / kind / file for kind in kinds], speakers_of(name))
+        )
+    return Manifest(rows, folder)
 
 
 def absence(wanted: Path) -> str:

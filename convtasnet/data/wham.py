@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
+from convtasnet.data.manifest import Manifest
+from convtasnet.data.names import wsj0_speakers
 from convtasnet.data.noisy import NoisyMixtureData
+from convtasnet.data.tree import mixtures_in
 from convtasnet.data.wsj0_mix import FOLDERS
 
 
@@ -16,3 +22,7 @@ class WhamData(NoisyMixtureData):
     def split_name(self, split: str) -> str:
         """``tr``, ``cv`` or ``tt``."""
         return FOLDERS[split]
+
+    def list_mixtures(self, folder: Path, kinds: Sequence[str]) -> Manifest:
+        """The mixtures of the split's folder."""
+        return mixtures_in(folder, kinds, wsj0_speakers)

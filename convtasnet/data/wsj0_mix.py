@@ -6,13 +6,19 @@ import os
 from pathlib import Path
 
 from convtasnet.data.manifest import Manifest
+from convtasnet.data.names import WSJ0_SPEAKER, wsj0_speakers
 from convtasnet.data.tree import absence, folder_at_rate, listing, mixtures_in, wav_folder
 
 FOLDERS = {"train": "tr", "valid": "cv", "test": "tt"}
 
 
 def wsj0_mix_manifest(
-    root: str | os.PathLike[str], split: str, sample_rate: int, n_src: int = 2, mode: str = "min"
+    root: str | os.PathLike[str],
+    split: str,
+    sample_rate: int,
+    n_src: int = 2,
+    mode: str = "min",
+    speaker: str = WSJ0_SPEAKER,
 ) -> Manifest:
     """The mixtures below ``ROOT/{n}speakers/wav{8k,16k}/{min,max}/{tr,cv,tt}/{mix,s1,s2,…}``.
 
@@ -23,6 +29,7 @@ def wsj0_mix_manifest(
             one next to it is taken, to be resampled.
         n_src: number of sources.
         mode: "min" or "max".
+        speaker: pattern of an utterance's name, see ``names.wsj0_speakers``.
 
     Returns:
         A manifest in the order of the names, lengths not known yet.
@@ -34,7 +41,8 @@ def wsj0_mix_manifest(
     folder = _split_folder(Path(os.path.abspath(root)), split, sample_rate, n_src, mode)
     if (folder / f"s{n_src + 1}").is_dir():
         raise ValueError(f"{folder}: n_src is {n_src}, but there {listing(folder)}")
-    return mixtures_in(folder, ["mix", *(f"s{k + 1}" for k in range(n_src))])
+    kinds = ["mix", *(f"s{k + 1}" for k in range(n_src))]
+    return mixtures_in(folder, kinds, lambda name: wsj0_speakers(name, speaker))
 
 
 def layout(root: Path, n_src: int, sample_rate: int, mode: str, name: str) -> Path:

@@ -10,8 +10,9 @@ import soundfile
 import torch
 
 from convtasnet.audio import write_audio
+from convtasnet.data.loaders import default_workers
 from convtasnet.data.manifest import Manifest, Row
-from convtasnet.data.module import ManifestData, MixtureData, Wsj0MixData, default_workers
+from convtasnet.data.module import ManifestData, MixtureData, Wsj0MixData
 
 N_TRAIN = 7
 RATE = 1000

@@ -58,6 +58,21 @@ def mixtures(tmp_path_factory):
     return write_mixtures(tmp_path_factory.mktemp("mixtures"))
 
 
+@pytest.fixture(scope="module")
+def surroundings(tmp_path_factory):
+    """Noise, longer and shorter than a segment, and three rooms of three places each."""
+    root = tmp_path_factory.mktemp("surroundings")
+    for i, seconds in enumerate((0.2, 0.6, 2.0)):
+        wav = torch.randn(round(seconds * RATE), generator=torch.Generator().manual_seed(i)) / 20
+        write_audio(root / "noise" / f"{i}.wav", wav, RATE)
+    for room, place in np.ndindex(3, 3):
+        response = voice(3 * room + place, 0.05 + 0.03 * room)
+        response *= torch.exp(-torch.arange(len(response)) / 80)
+        response[10 + place] = 0.9
+        write_audio(root / "rooms" / str(room) / f"{place}.wav", response, RATE)
+    return root
+
+
 def speakers_data(root, **changes):
     arguments = {"segment": SEGMENT, "batch_size": 3, "num_workers": 0, "epoch_size": 25}
     return SpeakersData(root, **(arguments | changes))
@@ -77,7 +92,8 @@ def assert_same(made, read, atol):
     for one, other in zip(made, read, strict=True):
         assert one["ids"] == other["ids"]
         assert torch.equal(one["lengths"].cpu(), other["lengths"])
-        for name in ("mixture", "sources"):
+        assert one.keys() == other.keys()
+        for name in one.keys() & {"mixture", "sources", "noise"}:
             assert one[name].dtype == torch.float32
             assert one[name].is_contiguous()
             torch.testing.assert_close(one[name].cpu(), other[name], rtol=0, atol=atol)
@@ -101,6 +117,33 @@ def test_dynamic_mixtures_are_those_read_from_files(speakers, changes):
     assert_same(made, batches(speakers_data(speakers, resident=False, **changes)), atol=2e-6)
 
 
+NOISE = {"noise_root": "noise", "snr": [-3, 20]}
+ROOMS = {"rir_root": "rooms"}
+DIRECT = {"rir_root": "rooms", "target": "direct"}
+AROUND = [
+    NOISE,
+    {**NOISE, "noise": "source", "n_src": 3},
+    {**NOISE, "noise": "ignore", "peak": [0.05, 0.9]},
+    ROOMS,
+    DIRECT,
+    {**DIRECT, **NOISE, "speed": True, "n_src": 3, "gain_db": 8.0, "segment": 0.2125},
+    {**DIRECT, **NOISE, "segment": 5.0, "seed": 3, "noise": "source"},  # nothing is as long
+]
+
+
+def around(root, changes):
+    """The settings with the whole paths of noise and rooms."""
+    roots = {name: root / changes[name] for name in ("noise_root", "rir_root") if name in changes}
+    return changes | roots
+
+
+@pytest.mark.parametrize("changes", AROUND)
+def test_noise_and_rooms_are_those_read_from_files(speakers, surroundings, changes):
+    changes = around(surroundings, changes)
+    made = batches(speakers_data(speakers, resident=True, **changes))
+    assert_same(made, batches(speakers_data(speakers, resident=False, **changes)), atol=3e-6)
+
+
 @pytest.mark.parametrize(("rate", "subtype"), [(2 * RATE, "PCM_16"), (11025, "FLOAT")])
 def test_mixtures_of_files_of_another_rate(tmp_path, rate, subtype):
     write_speakers(tmp_path, rate, subtype)
@@ -111,10 +154,10 @@ def test_mixtures_of_files_of_another_rate(tmp_path, rate, subtype):
 def test_both_ways_choose_among_crops(speakers):
     """The cases above hold crops that are quiet at the first draw."""
     dataset = speakers_data(speakers).dataset("train")
-    plan = dataset.plan([(0, i) for i in range(25)])
+    plan = dataset.planner.plan([(0, i) for i in range(25)])
     again = 0
-    for i, k in np.ndindex(plan.utterances.shape):
-        place = plan.utterances[i, k], plan.starts[i, k, 0], plan.counts[i, k]
+    for i, k in np.ndindex(plan.members.shape):
+        place = plan.members[i, k], plan.starts[i, k, 0], plan.counts[i, k]
         first = dataset.recordings.read(*map(int, place))
         again += active_level(first) < 0.1 * active_level(dataset.recordings.read(place[0]))
     assert again > 3
@@ -280,20 +323,20 @@ def test_a_file_damaged_since_the_check_is_named_in_one_line(tmp_path, num_worke
 
 def test_who_where_and_how_loud_are_drawn_evenly(speakers):
     dataset = speakers_data(speakers, n_src=3, speed=True).dataset("train")
-    plan = dataset.plan([(epoch, i) for epoch in range(8) for i in range(500)])
+    plan = dataset.planner.plan([(epoch, i) for epoch in range(8) for i in range(500)])
     order = dataset.recordings.paths
     names = [order[i].split("/")[-2:] for i in range(len(order))]
-    who = np.array([name[0] for name in names])[plan.utterances]
+    who = np.array([name[0] for name in names])[plan.members]
     assert all(len(set(row)) == 3 for row in who.tolist())
     for k in range(3):  # every speaker in every place, every utterance of a speaker
         assert chisquare(np.unique(who[:, k], return_counts=True)[1]).pvalue > 0.01
         for speaker in set(who[:, k]):
-            counts = np.unique(plan.utterances[who[:, k] == speaker, k], return_counts=True)[1]
+            counts = np.unique(plan.members[who[:, k] == speaker, k], return_counts=True)[1]
             assert len(counts) == 1 + int(speaker[1:]) % 3
             assert len(counts) == 1 or chisquare(counts).pvalue > 1e-3
     assert chisquare(np.unique(plan.percents, return_counts=True)[1]).pvalue > 0.01
     assert len(np.unique(plan.percents)) == 11
-    room = dataset.recordings.lengths[plan.utterances] - plan.counts
+    room = dataset.recordings.lengths[plan.members] - plan.counts
     assert (plan.starts >= 0).all()
     assert (plan.starts <= room[..., None]).all()
     free = room > 2000
@@ -310,16 +353,19 @@ def test_a_data_set_goes_to_processes_without_the_audio(speakers):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("changes", [{}, {"speed": True}, {"n_src": 3, "segment": 0.2125}])
-def test_a_gpu_gives_the_batches_of_the_files(speakers, changes):
+@pytest.mark.parametrize("changes", [{}, {"speed": True}, {"n_src": 3, "segment": 0.2125}, *AROUND])
+def test_a_gpu_gives_the_batches_of_the_files(speakers, surroundings, changes):
     device = torch.device("cuda", 0)
+    changes = around(surroundings, changes)
     data = speakers_data(speakers, resident=False, **changes)
     dataset = data.dataset("train")
     audio = ResidentAudio(dataset.recordings, dataset.window, device)
     loader = ResidentLoader(dataset, audio, TrainSampler(dataset, 3), 3)
     made = list(loader)
     assert all(batch[name].device == device for batch in made for name in ("mixture", "lengths"))
-    assert_same(made, batches(data), atol=2e-6)
+    assert_same(
+        made, batches(data), atol=1e-5 if changes.keys() & {"rir_root", "noise_root"} else 2e-6
+    )
 
 
 @pytest.mark.gpu

@@ -231,7 +231,7 @@ def test_silent_utterances_are_named_and_left_out(tmp_path, caplog):
         write_audio(tmp_path / f"spk{k:02d}" / "silent.flac", torch.zeros(9000), RATE)
     module = data(tmp_path)
     module.prepare_data()
-    assert "7 utterances are silent" in caplog.text
+    assert "7 recordings are silent" in caplog.text
     assert str(tmp_path / "spk03" / "silent.flac") in caplog.text
     for i in range(16):
         assert module.dataset("train")[i]["sources"].abs().amax(1).gt(0.01).all()
