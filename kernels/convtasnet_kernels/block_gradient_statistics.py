@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from convtasnet_kernels.block_statistics import CHUNKS, FRAMES, LANES, WARPS, sum_tiles
-from convtasnet_kernels.cumulative import FEW_CHANNELS
+from convtasnet_kernels.cumulative_scan import FEW_CHANNELS
 from convtasnet_kernels.global_tile import item_length
 from convtasnet_kernels.tile_parts import both_sums
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from convtasnet_kernels import channelwise_wide
 from convtasnet_kernels.channelwise import CHANNELS, Tile, launch_sizes
 from convtasnet_kernels.channelwise_tile import _tile
-from convtasnet_kernels.partials import sum_rows
+from convtasnet_kernels.partials import sum_partials
 from convtasnet_kernels.registers import again
 from convtasnet_kernels.tile_parts import activate, both_sums
 
@@ -115,8 +115,10 @@ def _backward_kernel(
         tl.store(slopes_ptr + tl.program_id(0), slope)
 
 
-# As in channelwise.py.
+# As in channelwise.py; and for few channels, of which a multiprocessor holds more programs.
 TILES = {2: Tile(64, 32, 8, 2, 1), 4: Tile(64, 16, 8, 3, 1)}
+NARROW_TILES = {2: Tile(64, 32, 4, 1, 4), 4: Tile(64, 16, 4, 1, 4)}
+NARROW = 128  # channels, at most
 
 
 def backward(
@@ -142,8 +144,7 @@ def backward(
     with torch.cuda.device_of(x):
         launch = channelwise_wide.backward if C > CHANNELS else _launch
         params, slopes = launch(dy, x, weight, prelu, stats, dx, needs_params, needs_prelu)
-    dparams = stats.new_empty((0,)) if params is None else sum_rows(params).view(2, C)
-    dprelu = stats.new_empty((0,)) if slopes is None else sum_rows(slopes)
+    dparams, dprelu = sum_partials(params, slopes, stats)
     return dx, dparams, dprelu
 
 
@@ -159,7 +160,8 @@ def _launch(
 ) -> tuple[Tensor | None, Tensor | None]:
     """Fills dx; partial sums of the parameters' gradients (programs, 2·C) and (programs, 1)."""
     B, C, T = x.shape
-    programs, sizes = launch_sizes(x, TILES[x.element_size()])
+    tiles = NARROW_TILES if C <= NARROW else TILES
+    programs, sizes = launch_sizes(x, tiles[x.element_size()])
     params = stats.new_empty((programs, 2 * C)) if needs_params else None
     slopes = stats.new_empty((programs, 1)) if needs_prelu else None
     _backward_kernel[(programs,)](dy, x, weight, prelu, stats, dx, params, slopes, B, T, **sizes)

@@ -6,6 +6,9 @@ statistics of its frames and writes them and y. A float32 tile stays in register
 of 16 bits, which would cost as many registers and twice the programs, or of very many channels, is
 read in chunks through shared memory and once more afterwards, from the L2.
 
+That asks for rows that vectors of 16 bytes divide. Small items have a program each
+(``cumulative_item.py``), other rows go through ``cumulative_rows.py``.
+
 ``kernels/README.md`` derives the formulas. Import this module only where Triton is wanted.
 """
 
@@ -18,21 +21,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from convtasnet_kernels import cumulative_item, cumulative_rows
+from convtasnet_kernels.cumulative_scan import running_statistics, tile_sums
 from convtasnet_kernels.lookback import GROUP, pair_words, sums_before, take_ticket, workspace
 from convtasnet_kernels.tile_parts import activate
-
-# So many channels average the roundings of a frame's statistics away. With fewer, divisions and
-# roots are exact to the last bit, and what cancels in backward is added up in float64.
-FEW_CHANNELS = tl.constexpr(16)
-
-
-@triton.jit
-def inverse(x, C: tl.constexpr):
-    """Gives 1/x."""
-    if C < FEW_CHANNELS:
-        return tl.div_rn(1.0, x)
-    else:
-        return 1.0 / x
 
 
 @triton.jit
@@ -112,57 +104,6 @@ def _streamed_statistics(
 
 
 @triton.jit
-def _tile_sums(mean, var, valid, frames):
-    """Sums over the tile of m_t and of v_t + m_t², float64, added up in float32 around the first
-    frame's mean: the means of neighbours differ little, their squares may be huge.
-    """
-    j = tl.arange(0, mean.shape[0])
-    near = tl.sum(tl.where(j == 0, mean, 0.0), axis=0)
-    e = tl.where(valid, mean - near, 0.0)
-    first = tl.sum(e, axis=0).to(tl.float64)
-    second = tl.sum(tl.where(valid, var + e * e, 0.0), axis=0).to(tl.float64)
-    near = near.to(tl.float64)
-    n = frames.to(tl.float64)
-    return n * near + first, second + near * (2.0 * first + n * near)
-
-
-@triton.jit
-def _running_statistics(mean, var, before_m, before_s, start, eps, C: tl.constexpr):
-    """Mean - K and rstd of frames 0..t for each t of the tile.
-
-    Args:
-        mean: (BLOCK_T,) float32, m_t - K of each frame by itself.
-        var: (BLOCK_T,) float32, v_t of each frame by itself.
-        before_m: float64, the sum of m_t over the frames before the tile.
-        before_s: float64, the sum of v_t + m_t² over them.
-        start: number of those frames.
-        eps: added to the variance.
-        C: channels.
-
-    What came before is a mean and a sum of squared deviations from it; the tile's frames are
-    merged as deviations from that mean (in the first tile, from its first frame's).
-    """
-    j = tl.arange(0, mean.shape[0])
-    near = tl.sum(tl.where(j == 0, mean, 0.0), axis=0)
-    n = tl.maximum(start, 1).to(tl.float64)
-    before_mean = (before_m / n).to(tl.float32)
-    spread = (before_s - before_m * (before_m / n)).to(tl.float32)
-    spread = tl.where(spread < 0, 0.0, spread)  # rounding; a maximum would swallow NaN
-    near = tl.where(start == 0, near, before_mean)
-    spread = tl.where(start == 0, 0.0, spread)
-    e = mean - near
-    share = inverse((start + j + 1).to(tl.float32), C)
-    total = tl.cumsum(e, axis=0)
-    rise = total * share
-    running = (spread + tl.cumsum(var + e * e, axis=0) - total * rise) * share
-    running = tl.where(running < 0, 0.0, running)
-    if C < FEW_CHANNELS:
-        return near + rise, tl.div_rn(1.0, tl.sqrt_rn(running + eps))
-    else:
-        return near + rise, tl.rsqrt(running + eps)
-
-
-@triton.jit
 def _normalize(u, pivot, prelu_ptr, mean, rstd):
     """(x - mean)·rstd of a chunk; what 16 bits hold may take one multiply and add around zero."""
     x = activate(u, prelu_ptr)
@@ -187,7 +128,7 @@ def _forward_kernel(
     C: tl.constexpr,
     BLOCK_C: tl.constexpr,  # channels read at a time
     BLOCK_T: tl.constexpr,  # frames of a tile
-    VECTOR: tl.constexpr,  # elements read at a time; rows are multiples of it
+    VECTOR: tl.constexpr,  # elements of 16 bytes
     HOLD: tl.constexpr,  # the tile stays in registers; BLOCK_C covers C
     STAGES: tl.constexpr,  # chunks on their way, if not HOLD
     WIDE: tl.constexpr,  # 64-bit offsets inside a chunk
@@ -213,9 +154,9 @@ def _forward_kernel(
         mean, var = _streamed_statistics(
             x_ptr, pivot, prelu_ptr, valid, T, C, BLOCK_C, BLOCK_T, STAGES, WIDE
         )
-    first, second = _tile_sums(mean, var, valid, tl.minimum(T - start, BLOCK_T))
+    first, second = tile_sums(mean, var, valid, tl.minimum(T - start, BLOCK_T))
     first, second = sums_before(workspace_ptr, item, B, tiles, tile, first, second, GROUP)
-    mean, rstd = _running_statistics(mean, var, first, second, start, eps, C)
+    mean, rstd = running_statistics(mean, var, first, second, start, eps, C)
     stats_ptr += item * T + start
     tl.store(stats_ptr + j, mean, mask=valid)
     tl.store(stats_ptr + tl.cast(B, tl.int64) * T + j, rstd, mask=valid)
@@ -253,15 +194,9 @@ class Tile(NamedTuple):
     stages: int
 
 
-# A float32 tile that registers hold, and tiles that are streamed, by bytes an element; of rows that
-# vectors of 16 bytes divide, and of others, whose every element costs an address and a load.
-HELD = {True: Tile(512, 32, 8, 128, 1), False: Tile(512, 32, 16, None, 1)}
-STREAMED = {
-    (2, True): Tile(64, 64, 4, 128, 3),
-    (4, True): Tile(32, 32, 4, None, 3),
-    (2, False): Tile(64, 32, 4, None, 1),
-    (4, False): Tile(64, 32, 8, None, 1),
-}
+# A float32 tile that registers hold, and tiles that are streamed, by bytes an element.
+HELD = Tile(512, 32, 8, 128, 1)
+STREAMED = {2: Tile(64, 64, 4, 128, 3), 4: Tile(32, 32, 4, None, 3)}
 HELD_CHANNELS = 4096
 THREAD_ELEMENTS = 512  # a warp's at least, where a tile of few channels takes fewer warps
 
@@ -270,16 +205,15 @@ def forward_tile(x: Tensor) -> dict[str, Any]:
     """The constants of the forward kernel over x (B, C, T)."""
     C, size = x.shape[1], x.element_size()
     if size != 4 or C > HELD_CHANNELS:
-        return {**tile_constants(x, STREAMED[size, aligned(x)]), "HOLD": False}
-    tile = HELD[aligned(x)]
+        return {**tile_constants(x, STREAMED[size]), "HOLD": False}
     block_c = triton.next_power_of_2(C)
-    frames = max(min(tile.frames, tile.channels * tile.frames // block_c), 1)
-    warps = max(min(tile.warps, block_c * frames // THREAD_ELEMENTS), 1)
-    tile = tile._replace(channels=block_c, frames=frames, warps=warps)
+    frames = min(HELD.frames, HELD.channels * HELD.frames // block_c)
+    warps = max(min(HELD.warps, block_c * frames // THREAD_ELEMENTS), 1)
+    tile = HELD._replace(channels=block_c, frames=frames, warps=warps)
     return {**tile_constants(x, tile), "HOLD": True}
 
 
-def aligned(x: Tensor) -> bool:
+def is_aligned(x: Tensor) -> bool:
     """Whether vectors of 16 bytes divide the rows of x (B, C, T)."""
     return x.shape[2] * x.element_size() % 16 == 0
 
@@ -292,7 +226,7 @@ def tile_constants(x: Tensor, tile: Tile) -> dict[str, Any]:
         "C": C,
         "BLOCK_C": block_c,
         "BLOCK_T": tile.frames,
-        "VECTOR": vector(x),
+        "VECTOR": 16 // x.element_size(),
         "STAGES": tile.stages,
         "WIDE": block_c * T >= 2**31,
         "GROUP": GROUP,
@@ -301,34 +235,39 @@ def tile_constants(x: Tensor, tile: Tile) -> dict[str, Any]:
     return constants if tile.registers is None else {**constants, "maxnreg": tile.registers}
 
 
-def vector(x: Tensor) -> int:
-    """Elements that one load may take in each row of x: 16 bytes, one word of 4 bytes, or one.
-
-    Few choices, so that few binaries serve all lengths.
-    """
-    size = x.element_size()
-    for elements in (16 // size, 4 // size):
-        if x.shape[2] % elements == 0:
-            return elements
-    return 1
-
-
 def forward(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, prelu: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor]:
     """Normalizes x on its device; arguments and results as ``cumulative_torch.forward``."""
     x = x.contiguous()
-    B, _, T = x.shape
     weight, bias, prelu = (p if p is None else p.contiguous() for p in (weight, bias, prelu))
     y = torch.empty_like(x)
-    stats = x.new_empty((2, B, T), dtype=torch.float32)
+    stats = x.new_empty((2, x.shape[0], x.shape[2]), dtype=torch.float32)
     if x.numel() == 0:
         return y, stats
+    with torch.cuda.device_of(x):
+        if cumulative_item.is_small(x):
+            launch = cumulative_item.forward
+        else:
+            launch = _launch if is_aligned(x) else cumulative_rows.forward
+        launch(x, weight, bias, prelu, y, stats, eps)
+    return y, stats
+
+
+def _launch(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    prelu: Tensor | None,
+    y: Tensor,
+    stats: Tensor,
+    eps: float,
+) -> None:
+    """Fills y (B, C, T) and stats (2, B, T) for contiguous x (B, C, T) on the current device."""
+    B, _, T = x.shape
     constants = forward_tile(x)
     tiles = triton.cdiv(T, constants["BLOCK_T"])
-    with torch.cuda.device_of(x):
-        words = workspace(x, pair_words(B, tiles, constants["GROUP"]))
-        _forward_kernel[(B * tiles,)](
-            x, weight, bias, prelu, y, stats, words, eps, B, T // constants["VECTOR"], **constants
-        )
-    return y, stats
+    words = workspace(x, pair_words(B, tiles, constants["GROUP"]))
+    _forward_kernel[(B * tiles,)](
+        x, weight, bias, prelu, y, stats, words, eps, B, T // constants["VECTOR"], **constants
+    )

@@ -1,4 +1,8 @@
-"""Backward of the cumulative norm in Triton, built like ``cumulative.py`` in reverse time."""
+"""Backward of the cumulative norm in Triton, built like ``cumulative.py`` in reverse time.
+
+``cumulative_item_backward.py`` takes small items, ``cumulative_rows_backward.py`` rows that vectors
+of 16 bytes do not divide.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +13,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from convtasnet_kernels import cumulative_item, cumulative_item_backward, cumulative_rows_backward
 from convtasnet_kernels.cumulative import (
-    FEW_CHANNELS,
     Tile,
-    aligned,
     chunk_mask,
-    inverse,
+    is_aligned,
     load_channels,
     tile_constants,
     tile_offsets,
 )
-from convtasnet_kernels.lookback import pair_words, sums_before, take_ticket, workspace
-from convtasnet_kernels.partials import sum_rows
+from convtasnet_kernels.cumulative_gradient import gradient_terms, may_fuse, normalized, summands
+from convtasnet_kernels.cumulative_scan import FEW_CHANNELS
+from convtasnet_kernels.lookback import pair_words, take_ticket, workspace
+from convtasnet_kernels.partials import sum_partials
 from convtasnet_kernels.tile_parts import activate
-
-
-@triton.jit
-def _normalized(x, pivot, mean, rstd, FOLD: tl.constexpr):
-    """Gives xhat of an activated chunk; FOLD: by one multiply and add, enough for 16 bits."""
-    if FOLD:
-        return x * rstd[None, :] - ((pivot + mean) * rstd)[None, :]
-    else:
-        return (x - pivot - mean[None, :]) * rstd[None, :]
 
 
 @triton.jit
@@ -62,11 +58,12 @@ def _gradient_sums(
         mask = chunk_mask(valid, c, C, BLOCK_C)
         u = tl.load(x_ptr + offsets, mask=mask, other=0.0)
         g = tl.load(dy_ptr + offsets, mask=mask, other=0.0).to(tl.float32)  # 0 where masked
-        gx = g * _normalized(activate(u, prelu_ptr), pivot, mean, rstd, FOLD)
+        gx, own = summands(g, activate(u, prelu_ptr), pivot, mean, rstd, FOLD, C)
         if partial_ptr is not None:
             lane = c + tl.arange(0, BLOCK_C)
             tl.store(partial_ptr + lane, tl.sum(gx, axis=1), mask=lane < C)
-            tl.store(partial_ptr + C + lane, tl.sum(g, axis=1), mask=lane < C)
+            tl.store(partial_ptr + C + lane, tl.sum(own, axis=1), mask=lane < C)
+        gx = gx.to(tl.float32)
         if weight_ptr is not None:
             w = load_channels(weight_ptr, c, C, BLOCK_C)
             g_sum += g * w
@@ -77,49 +74,6 @@ def _gradient_sums(
         x_ptr += tl.cast(T, tl.int64) * BLOCK_C
         dy_ptr += tl.cast(T, tl.int64) * BLOCK_C
     return tl.sum(g_sum, axis=0), tl.sum(gx_sum, axis=0)
-
-
-@triton.jit
-def _terms(
-    g,
-    gx,
-    mean,
-    rstd,
-    valid,
-    start,
-    places,
-    GROUP: tl.constexpr,
-    C: tl.constexpr,
-):
-    """own, later and slope of each frame: dx = rstd·(g - own + later - slope·xhat).
-
-    ``places`` is (workspace_ptr, item, items, tiles, order) of ``sums_before``. What frame s sends
-    to all frames before it is a_s + (m_t - m)·b_s, where m is the mean of the tile's first frame:
-    tiles tell each other the sums around m = 0 (K). The frame's own part stays apart: at C = 1 it
-    cancels g and leaves little.
-    """
-    workspace_ptr, item, items, tiles, order = places
-    j = tl.arange(0, mean.shape[0])
-    near = tl.sum(tl.where(j == 0, mean, 0.0), axis=0)
-    rise = mean - near
-    share = inverse((start + j + 1).to(tl.float32) * C, C)
-    own = g * share
-    slope = gx * share
-    b = tl.where(valid, -(rstd * rstd) * slope, 0.0)
-    a = tl.where(valid, -rstd * own, 0.0) - b * rise
-    if (
-        C < FEW_CHANNELS
-    ):  # the frame's own a, taken off again, may be 1/sqrt(eps) times what is left
-        a, b = a.to(tl.float64), b.to(tl.float64)
-    near = near.to(tl.float64)
-    tile_b = tl.sum(b, axis=0).to(tl.float64)
-    tile_a = tl.sum(a, axis=0).to(tl.float64) - near * tile_b
-    later_a, later_b = sums_before(workspace_ptr, item, items, tiles, order, tile_a, tile_b, GROUP)
-    later_a = (later_a + near * later_b).to(a.dtype)
-    a = (later_a + (tl.cumsum(a, axis=0, reverse=True) - a)).to(tl.float32)
-    b = (later_b.to(b.dtype) + (tl.cumsum(b, axis=0, reverse=True) - b)).to(tl.float32)
-    std = inverse(rstd, C)
-    return own, (a + rise * b) * std, slope - b * std * std
 
 
 @triton.jit(do_not_specialize=["B", "vectors"])
@@ -138,7 +92,7 @@ def _backward_kernel(
     C: tl.constexpr,
     BLOCK_C: tl.constexpr,  # channels read at a time
     BLOCK_T: tl.constexpr,  # frames of a tile
-    VECTOR: tl.constexpr,  # elements read at a time; rows are multiples of it
+    VECTOR: tl.constexpr,  # elements of 16 bytes
     STAGES: tl.constexpr,  # chunks on their way
     WIDE: tl.constexpr,  # 64-bit offsets inside a chunk
     GROUP: tl.constexpr,
@@ -168,7 +122,7 @@ def _backward_kernel(
         C, BLOCK_C, BLOCK_T, STAGES, WIDE, FOLD,
     )  # fmt: skip
     places = (workspace_ptr, item, B, tiles, order)
-    own, later, slope = _terms(g_sum, gx_sum, mean, rstd, valid, start, places, GROUP, C)
+    own, later, slope = gradient_terms(g_sum, gx_sum, mean, rstd, valid, start, places, GROUP, C)
     offsets = tile_offsets(T, BLOCK_C, BLOCK_T, WIDE)
     # dx = rstd·g + fixed - scale·x, the same with what a frame's channels share taken together
     fixed = ((later - own) + slope * ((pivot + mean) * rstd)) * rstd
@@ -184,7 +138,7 @@ def _backward_kernel(
         if FOLD:
             dx = g * rstd[None, :] + fixed[None, :] - x * scale[None, :]
         else:
-            xhat = _normalized(x, pivot, mean, rstd, FOLD)
+            xhat = normalized(x, pivot, mean, rstd, FOLD)
             dx = ((g - own[None, :]) + later[None, :] - slope[None, :] * xhat) * rstd[None, :]
         if slope_ptr is not None:
             da += dx * tl.where(u > 0, 0.0, u)  # masked lanes hold u = 0
@@ -198,21 +152,13 @@ def _backward_kernel(
         tl.store(slope_ptr + ticket, tl.sum(tl.sum(da, axis=1), axis=0))
 
 
-# By bytes an element, and whether vectors of 16 bytes divide the rows.
-TILES = {
-    (2, True): Tile(32, 64, 4, 128, 3),
-    (4, True): Tile(32, 32, 4, 128, 3),
-    (2, False): Tile(32, 32, 8, None, 1),
-    (4, False): Tile(32, 32, 8, None, 1),
-}
+# By bytes an element.
+TILES = {2: Tile(32, 64, 4, 128, 3), 4: Tile(32, 32, 4, 128, 3)}
 
 
 def backward_tile(x: Tensor) -> dict[str, Any]:
     """The constants of the backward kernel over x (B, C, T)."""
-    # Of few channels, dx is what is left of g - own, and fma(dy, weight, -own), which does not
-    # round dy·weight as own did, would leave a rounding more.
-    fuse = x.shape[1] >= FEW_CHANNELS.value
-    return {**tile_constants(x, TILES[x.element_size(), aligned(x)]), "enable_fp_fusion": fuse}
+    return {**tile_constants(x, TILES[x.element_size()]), "enable_fp_fusion": may_fuse(x)}
 
 
 def backward(
@@ -227,22 +173,40 @@ def backward(
     """Gradients of ``cumulative.forward``; as ``cumulative_torch.backward``."""
     dy, x, stats = dy.contiguous(), x.contiguous(), stats.contiguous()
     weight, prelu = (p if p is None else p.contiguous() for p in (weight, prelu))
-    B, C, T = x.shape
     dx = torch.empty_like(x)
     if x.numel() == 0:
-        dparams = stats.new_zeros((2, C) if needs_params else (0,))
+        dparams = stats.new_zeros((2, x.shape[1]) if needs_params else (0,))
         return dx, dparams, stats.new_zeros((1,) if needs_prelu else (0,))
+    with torch.cuda.device_of(x):
+        if cumulative_item.is_small(x):
+            launch = cumulative_item_backward.backward
+        else:
+            launch = _launch if is_aligned(x) else cumulative_rows_backward.backward
+        params, slopes = launch(dy, x, weight, prelu, stats, dx, needs_params, needs_prelu)
+    dparams, dprelu = sum_partials(params, slopes, stats)
+    return dx, dparams, dprelu
+
+
+def _launch(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    prelu: Tensor | None,
+    stats: Tensor,
+    dx: Tensor,
+    needs_params: bool,
+    needs_prelu: bool,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Fills dx; partial sums of the parameters' gradients (programs, 2·C) and (programs,)."""
+    B, C, T = x.shape
     constants = backward_tile(x)
     tiles = triton.cdiv(T, constants["BLOCK_T"])
     programs = B * tiles
     params = stats.new_empty((programs, 2 * C)) if needs_params else None
-    slopes = stats.new_empty((programs, 1)) if needs_prelu else None
-    with torch.cuda.device_of(x):
-        words = workspace(x, pair_words(B, tiles, constants["GROUP"]))
-        _backward_kernel[(programs,)](
-            dy, x, weight, prelu, stats, dx, params, slopes, words,
-            B, T // constants["VECTOR"], **constants,
-        )  # fmt: skip
-    dparams = stats.new_empty((0,)) if params is None else sum_rows(params).view(2, C)
-    dprelu = stats.new_empty((0,)) if slopes is None else sum_rows(slopes)
-    return dx, dparams, dprelu
+    slopes = stats.new_empty((programs,)) if needs_prelu else None
+    words = workspace(x, pair_words(B, tiles, constants["GROUP"]))
+    _backward_kernel[(programs,)](
+        dy, x, weight, prelu, stats, dx, params, slopes, words,
+        B, T // constants["VECTOR"], **constants,
+    )  # fmt: skip
+    return params, slopes

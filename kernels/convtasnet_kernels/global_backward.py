@@ -30,7 +30,7 @@ from convtasnet_kernels.global_tile import (
     store_tile,
     valid_elements,
 )
-from convtasnet_kernels.partials import sum_rows
+from convtasnet_kernels.partials import sum_partials
 from convtasnet_kernels.tile_parts import both_sums
 
 
@@ -213,6 +213,5 @@ def backward(
             dy, x, weight, prelu, lengths, stats, sums, dx, slopes, B, C, T, tiles,
             sums.shape[2], **fixed,
         )  # fmt: skip
-    dparams = stats.new_empty((0,)) if partial is None else sum_rows(partial).view(2, C)
-    dprelu = stats.new_empty((0,)) if slopes is None else sum_rows(slopes)
+    dparams, dprelu = sum_partials(partial, slopes, stats)
     return dx, dparams, dprelu

@@ -91,6 +91,16 @@ def sums_before(workspace_ptr, item, items, tiles, order, first, second, GROUP: 
     return group_a + a, group_b + b
 
 
+@triton.jit
+def clear(workspace_ptr, words, BLOCK: tl.constexpr):
+    """Zeroes a workspace of 1 + ``words`` words for the launch that follows this one.
+
+    Each program takes ``BLOCK`` of them: a launch of its own would cost more.
+    """
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(workspace_ptr + i, tl.zeros((BLOCK,), tl.int64), mask=i <= words)
+
+
 def pair_words(items: int, tiles: int, group: int) -> int:
     """Words that ``sums_before`` needs for ``items`` of ``tiles`` tiles, ``group`` in a group."""
     return 2 * items * (tiles + triton.cdiv(tiles, group))

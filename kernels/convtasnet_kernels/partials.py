@@ -8,6 +8,19 @@ import triton.language as tl
 from torch import Tensor
 
 
+@triton.jit
+def _add_rows(rows_ptr, start, stop, k, K, stride, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Sums of the rows from start to stop in the columns k (BLOCK_K,) of K."""
+    total = tl.zeros((BLOCK_R, BLOCK_K), tl.float32)
+    while start < stop:  # not range(): the interpreter of triton 3.6 cannot read R under numpy 2.4
+        r = start + tl.arange(0, BLOCK_R)
+        mask = (r < stop)[:, None] & (k < K)[None, :]
+        offsets = r.to(tl.int64)[:, None] * stride + k[None, :]
+        total += tl.load(rows_ptr + offsets, mask=mask, other=0.0)
+        start += BLOCK_R
+    return tl.sum(total, axis=0)
+
+
 @triton.jit(do_not_specialize=["R"])
 def _sum_rows_kernel(
     rows_ptr,  # (R, K) float32
@@ -20,18 +33,44 @@ def _sum_rows_kernel(
     BLOCK_K: tl.constexpr,
 ):
     k = tl.program_id(0) * BLOCK_K + tl.arange(0, BLOCK_K)
-    split = tl.program_id(1)
-    total = tl.zeros((BLOCK_R, BLOCK_K), tl.float32)
-    start = split * SPLIT
+    start = tl.program_id(1) * SPLIT
     stop = tl.minimum(start + SPLIT, R)
-    while start < stop:  # not range(): the interpreter of triton 3.6 cannot read R under numpy 2.4
-        r = start + tl.arange(0, BLOCK_R)
-        mask = (r < stop)[:, None] & (k < K)[None, :]
-        offsets = r.to(tl.int64)[:, None] * stride + k[None, :]
-        total += tl.load(rows_ptr + offsets, mask=mask, other=0.0)
-        start += BLOCK_R
-    out = out_ptr + split.to(tl.int64) * K + k
-    tl.store(out, tl.sum(total, axis=0).to(out_ptr.dtype.element_ty), mask=k < K)
+    total = _add_rows(rows_ptr, start, stop, k, K, stride, BLOCK_R, BLOCK_K)
+    out = out_ptr + tl.program_id(1).to(tl.int64) * K + k
+    tl.store(out, total.to(out_ptr.dtype.element_ty), mask=k < K)
+
+
+@triton.jit(do_not_specialize=["R", "N"])
+def _sum_partials_kernel(
+    rows_ptr,  # (R, K) float32 or None
+    numbers_ptr,  # (N,) float32 or None
+    sums_ptr,  # out: (K,) float32
+    sum_ptr,  # out: (1,) float32
+    R,
+    N,
+    K: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """The last program adds up the numbers, the others the rows."""
+    PROGRAMS: tl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
+    program = tl.program_id(0)
+    if program == PROGRAMS:
+        if numbers_ptr is not None:
+            BLOCK: tl.constexpr = BLOCK_R * BLOCK_K
+            parts = tl.zeros((BLOCK,), tl.float32)
+            done = tl.zeros((), tl.int32)
+            while done < N:
+                i = done + tl.arange(0, BLOCK)
+                parts += tl.load(numbers_ptr + i, mask=i < N, other=0.0)
+                done += BLOCK
+            tl.store(sum_ptr, tl.sum(parts, axis=0))
+    else:
+        if rows_ptr is not None:
+            k = program * BLOCK_K + tl.arange(0, BLOCK_K)
+            start = tl.zeros((), tl.int32)
+            total = _add_rows(rows_ptr, start, R, k, K, K, BLOCK_R, BLOCK_K)
+            tl.store(sums_ptr + k, total, mask=k < K)
 
 
 # (columns from which it serves, BLOCK_R, BLOCK_K): few columns are shared out among many programs.
@@ -59,14 +98,31 @@ def sum_rows(rows: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
             "rows must be float32 with columns side by side, "
             f"got {rows.dtype} with strides {rows.stride()}"
         )
-    R, K = rows.shape
+    K = rows.shape[1]
     if rows.numel() == 0:
         return rows.new_zeros((K,), dtype=dtype)
-    block_r, block_k = next(tile for columns, *tile in TILES if columns <= K)
-    splits = triton.cdiv(R, STEPS * block_r)
-    sums = rows.new_empty((splits, K), dtype=dtype if splits == 1 else torch.float32)
+    while _splits(rows) > 1:
+        rows = _sum_splits(rows, torch.float32)
+    return _sum_splits(rows, dtype)[0]
+
+
+def _tile(K: int) -> tuple[int, int]:
+    """BLOCK_R and BLOCK_K for rows of K columns."""
+    return next((r, k) for columns, r, k in TILES if columns <= K)
+
+
+def _splits(rows: Tensor) -> int:
+    """Programs that share a column."""
+    return triton.cdiv(rows.shape[0], STEPS * _tile(rows.shape[1])[0])
+
+
+def _sum_splits(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """(splits, K) sums of the rows that each program takes."""
+    R, K = rows.shape
+    block_r, block_k = _tile(K)
+    sums = rows.new_empty((_splits(rows), K), dtype=dtype)
     with torch.cuda.device_of(rows):
-        _sum_rows_kernel[(triton.cdiv(K, block_k), splits)](
+        _sum_rows_kernel[(triton.cdiv(K, block_k), sums.shape[0])](
             rows,
             sums,
             R,
@@ -77,4 +133,40 @@ def sum_rows(rows: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
             BLOCK_K=block_k,
             num_warps=WARPS,
         )
-    return sums[0] if splits == 1 else sum_rows(sums, dtype)
+    return sums
+
+
+def sum_partials(
+    params: Tensor | None, slopes: Tensor | None, like: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Adds up what a backward pass leaves, in one launch where the rows are few, in a fixed order.
+
+    Args:
+        params: (R, 2·C) float32, contiguous, or None: parts of the gradients of weight and bias.
+        slopes: float32 of any shape, contiguous, or None: parts of the slope's gradient.
+        like: a float32 tensor on the device.
+
+    Returns:
+        (2, C) and (1,) float32; empty where there is None.
+    """
+    while params is not None and _splits(params) > 1:
+        params = _sum_splits(params, torch.float32)
+    columns = 0 if params is None else params.shape[1]
+    sums = like.new_empty((2, columns // 2) if params is not None else (0,))
+    slope = like.new_empty((0 if slopes is None else 1,))
+    if params is not None or slopes is not None:
+        block_r, block_k = _tile(columns)
+        with torch.cuda.device_of(like):
+            _sum_partials_kernel[(triton.cdiv(columns, block_k) + 1,)](
+                params,
+                slopes,
+                sums,
+                slope,
+                0 if params is None else params.shape[0],
+                0 if slopes is None else slopes.numel(),
+                K=columns,
+                BLOCK_R=block_r,
+                BLOCK_K=block_k,
+                num_warps=WARPS,
+            )
+    return sums, slope

@@ -18,27 +18,64 @@ from norm_cases import (
 )
 
 from convtasnet_kernels import cumulative_layer_norm, reference
+from convtasnet_kernels.backend import triton_import_error
 
 ITEMS, FRAMES = (1, 40) if INTERPRET else (2, 70)  # the interpreter is slow
 
 
 def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    from convtasnet_kernels import cumulative, cumulative_backward
+    from convtasnet_kernels import (
+        cumulative,
+        cumulative_backward,
+        cumulative_item,
+        cumulative_rows,
+        cumulative_rows_backward,
+    )
 
-    monkeypatch.setattr(cumulative, "GROUP", 2)
+    monkeypatch.setattr(cumulative_item, "ELEMENTS", 0)
+    monkeypatch.setattr(cumulative, "HELD", cumulative.HELD._replace(frames=16))
+    tile = {"frames": 16, "channels": 256}  # few, large steps
+    rows = {"vectors": 8, "channels": 256}
     for module, name, sizes in (
-        (cumulative, "HELD", {"frames": 16}),
-        (cumulative, "STREAMED", {"frames": 16, "channels": 256}),  # few, large steps
-        (cumulative_backward, "TILES", {"frames": 16, "channels": 256}),
+        (cumulative, "STREAMED", tile),
+        (cumulative_backward, "TILES", tile),
+        (cumulative_rows, "SUMS_TILES", {**rows, "step": 256}),
+        (cumulative_rows, "MAP_TILES", rows),
+        (cumulative_rows_backward, "SUMS_TILES", {**rows, "step": 256}),
+        (cumulative_rows_backward, "MAP_TILES", rows),
     ):
-        tiles = {key: tile._replace(**sizes) for key, tile in getattr(module, name).items()}
+        tiles = {key: old._replace(**sizes) for key, old in getattr(module, name).items()}
         monkeypatch.setattr(module, name, tiles)
+    for module in (cumulative, cumulative_rows):
+        monkeypatch.setattr(module, "GROUP", 2)
+    for module in (cumulative_rows, cumulative_rows_backward):
+        monkeypatch.setattr(module, "SCAN_FRAMES", 16)
 
 
 @pytest.mark.parametrize("slope", [None, 0.25, -0.5])
 @pytest.mark.parametrize("affine", [True, False])
 def test_equals_the_float64_reference(device: str, affine: bool, slope: float | None) -> None:
     case = make_case((ITEMS, 5, FRAMES), device=device, affine=affine, slope=slope)
+    assert_close(case.run(cumulative_layer_norm), case.double().run(reference.cumulative), case)
+
+
+@pytest.mark.parametrize("elements", [0, 2**15])  # of an item that one program takes
+@pytest.mark.parametrize("frames", [40, 37])  # rows that vectors divide, and others
+@pytest.mark.parametrize("channels", [1, 80])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_each_way_through_the_kernels(
+    device: str,
+    dtype: torch.dtype,
+    channels: int,
+    frames: int,
+    elements: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if triton_import_error() is None:
+        from convtasnet_kernels import cumulative_item
+
+        monkeypatch.setattr(cumulative_item, "ELEMENTS", elements)
+    case = make_case((ITEMS, channels, frames), dtype=dtype, device=device)
     assert_close(case.run(cumulative_layer_norm), case.double().run(reference.cumulative), case)
 
 
@@ -85,7 +122,7 @@ def test_leading_silence(device: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_costs_one_rounding(device: str, dtype: torch.dtype) -> None:
     # 512 channels: an fp16 count would overflow at frame 128.
-    case = make_case((1, 512, 140), mean=0.3, dtype=dtype, device=device)
+    case = make_case((1, 512, 144), mean=0.3, dtype=dtype, device=device)
     result, expected = case.run(cumulative_layer_norm), case.double().run(reference.cumulative)
     assert result["y"].dtype == result["x"].dtype == dtype
     assert result["weight"].dtype == result["prelu"].dtype == torch.float32

@@ -28,7 +28,14 @@ pytestmark = pytest.mark.skipif(persistent.INTERPRETED, reason="the interpreter 
 # Bytes of local memory that a thread may use on sm_90, where registers are spilled to: in the L1,
 # some cost less than a second read of the map. Rows that no vector divides take more addresses.
 ALIGNED_SPILLS, RAGGED_SPILLS = 320, 1200
-SMALL = ("_sum_rows_kernel", "_combine_kernel")  # kernels of small inputs, in columns
+# kernels of small inputs, in columns or frame by frame
+SMALL = (
+    "_sum_rows_kernel",
+    "_sum_partials_kernel",
+    "_combine_kernel",
+    "_scan_kernel",
+    "_terms_kernel",
+)
 FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 
 
@@ -61,6 +68,7 @@ FAMILIES = {
             ((2, 512, 1), FP32, "none"),
             ((1, 3, 7), BF16, "none"),
             ((1, 5000, 72), FP32, "all"),
+            ((2, 64, 301), FP32, "all"),
         ),
     ),
     "global": Family(
@@ -180,7 +188,7 @@ def test_the_table_reaches_all_kernels() -> None:
     reached = {
         launch.kernel
         for name, family in FAMILIES.items()
-        for shape in (family.aligned, *(shape for shape, *_ in family.others))
+        for shape in (family.aligned, family.ragged, *(shape for shape, *_ in family.others))
         for launch in launches(name, shape, FP32)
     }
     # Compiled in test_depthwise.py and test_block….py; a kernel that does nothing.
