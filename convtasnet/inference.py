@@ -56,7 +56,7 @@ def separate(model: nn.Module, wav: Wav, sample_rate: int) -> Wav:
     """
     mixture = _checked_mixture(wav, sample_rate)
     rate = int(model.sample_rate)  # type: ignore[arg-type]
-    with _evaluating(model):
+    with evaluating(model):
         estimates = _separate_in_pieces(
             model,
             resample(mixture, sample_rate, rate),
@@ -179,7 +179,7 @@ def _fade_in(before: Tensor, after: Tensor, length: int) -> None:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode inside; every module's own training flag comes back after it."""
     flags = [(module, module.training) for module in model.modules()]
     model.eval()

@@ -10,9 +10,6 @@ import argparse
 import logging
 from pathlib import Path
 
-import matplotlib
-import numpy as np
-import torch
 from hydra.utils import instantiate
 from torch import Tensor
 
@@ -21,39 +18,7 @@ from convtasnet.cli import run_main
 from convtasnet.data.stored import stored_data
 from convtasnet.inference import rescale, separate
 from convtasnet.model import ConvTasNet
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-
-WINDOW_SECONDS = 0.032
-RANGE_DB = 70.0  # below the loudest point of the mixture
-
-
-def decibels(wav: Tensor, sample_rate: int) -> np.ndarray:
-    """(T,) -> (frequencies, frames)."""
-    n_fft = round(WINDOW_SECONDS * sample_rate)
-    window = torch.hann_window(n_fft)
-    spectrum = torch.stft(wav, n_fft, n_fft // 4, window=window, return_complex=True)
-    return 20 * np.log10(spectrum.abs().numpy() + 1e-8)
-
-
-def plot(mixture: Tensor, voices: Tensor, sample_rate: int, title: str, out: Path) -> None:
-    signals = {"mixture": mixture} | {f"voice {i + 1}": voice for i, voice in enumerate(voices)}
-    pictures = {name: decibels(wav, sample_rate) for name, wav in signals.items()}
-    top = pictures["mixture"].max()
-    figure, axes = plt.subplots(
-        len(signals), sharex=True, figsize=(8, 1.9 * len(signals)), layout="constrained"
-    )
-    extent = (0, len(mixture) / sample_rate, 0, sample_rate / 2000)
-    for axis, (name, picture) in zip(axes, pictures.items(), strict=True):
-        axis.imshow(
-            picture, origin="lower", aspect="auto", extent=extent, vmin=top - RANGE_DB, vmax=top
-        )
-        axis.set(title=name, ylabel="kHz")
-    axes[-1].set_xlabel("seconds")
-    figure.suptitle(title)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=80)
+from convtasnet.spectrograms import WINDOW_SECONDS, draw_spectrograms
 
 
 def load_mixture(options: argparse.Namespace, model: ConvTasNet) -> tuple[Tensor, int, str]:
@@ -78,7 +43,8 @@ def draw(options: argparse.Namespace) -> None:
     if len(mixture) < WINDOW_SECONDS * rate:
         raise ValueError(f"{name} is shorter than one window of {WINDOW_SECONDS} s")
     voices = rescale(separate(model, mixture, rate), mixture)
-    plot(mixture, voices, rate, name, options.out)
+    signals = {"mixture": mixture} | {f"voice {i + 1}": voice for i, voice in enumerate(voices)}
+    draw_spectrograms(signals, rate, name, options.out)
     print(options.out)
 
 

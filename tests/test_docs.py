@@ -159,7 +159,7 @@ def check_settings(name: str, overrides: list[str]) -> None:
         for group in ("loss", "optimizer", "scheduler"):
             assert callable(instantiate(cfg[group]))
     else:
-        assert cfg.checkpoint
+        assert cfg.checkpoint or cfg.baseline
 
 
 @pytest.fixture(scope="module")

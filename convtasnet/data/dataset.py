@@ -32,12 +32,15 @@ class EpochDataset(Dataset[Item]):
     on know the epoch, or by ``index`` in the epoch last given to ``set_epoch``. Subclasses
     implement ``__len__`` and ``item`` (or ``items``).
 
+    ``paths`` are the files that items come from, if they are known.
+
     Those whose batches can be made from samples in a device's memory too (``resident.py``) name
     the ``recordings`` that they read and the samples of their longest crop, ``window``, and
     implement ``batch``.
     """
 
     epoch = 0
+    paths: PackedStrings | tuple[str, ...] = ()
     recordings: Recordings | None = None
     window = 0
 
@@ -132,6 +135,7 @@ class MixtureDataset(EpochDataset):
             group=self._group,
         )
         self.lengths = self.recordings.lengths
+        self.paths = self.recordings.paths
         self._report(manifest.origin)
 
     def _report(self, origin: str) -> None:

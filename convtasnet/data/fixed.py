@@ -53,7 +53,7 @@ class FixedMixtures(EpochDataset):
         position = {utterance.name: i for i, utterance in enumerate(talkers.utterances)}
         self._members = np.array([[position[name] for name in m.paths] for m in mixtures])
         self._gains = np.array([mixture.gains_db for mixture in mixtures])
-        self._paths = PackedStrings(talkers.paths())
+        self.paths = PackedStrings(talkers.paths())
         self._ids = PackedStrings([_name(i, mixture) for i, mixture in enumerate(mixtures)])
         self._facts = talkers.facts
         self.sample_rate, self._direct = sample_rate, augment.target == "direct"
@@ -89,7 +89,7 @@ class FixedMixtures(EpochDataset):
 
     def _read(self, utterance: int, n_samples: int) -> Tensor:
         start, count = int(self._facts.starts[utterance]), int(self._facts.n_samples[utterance])
-        wav, _ = read_audio(self._paths[utterance], self.sample_rate, start, count)
+        wav, _ = read_audio(self.paths[utterance], self.sample_rate, start, count)
         return wav[:n_samples]
 
 

@@ -1,0 +1,69 @@
+"""A folder belongs to one evaluation, and never to a training run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from convtasnet.evaluation import Row
+from convtasnet.evaluation.folder import EvaluationFolder, files_digest, identity_of, weights_digest
+
+METRICS = ["sdr"]
+ROW = Row("a", 8, {"sdr": 1.0, "sdri": 0.5})
+
+
+def folder(path: Path, resume: bool = True, **identity: object) -> EvaluationFolder:
+    return EvaluationFolder(path, {"checkpoint": "x", **identity}, METRICS, resume)
+
+
+@pytest.mark.parametrize("finish", [True, False])
+def test_another_evaluation_is_refused_or_replaced(tmp_path: Path, finish: bool) -> None:
+    first = folder(tmp_path)
+    first.start()
+    first.add(ROW)
+    if finish:
+        first.finish({})
+    with pytest.raises(ValueError, match="holds an evaluation with other checkpoint, limit"):
+        folder(tmp_path, checkpoint="y", limit=2)
+    same = folder(tmp_path)
+    assert [row.id for row in same.done] == ["a"]
+    assert same.finished == finish
+    other = folder(tmp_path, resume=False, checkpoint="y")
+    assert (other.done, other.finished) == ([], False)
+    other.start()
+    assert not (tmp_path / "metrics.csv").exists()
+    assert not (tmp_path / "summary.json").exists()
+
+
+def test_a_training_run_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("epoch,train_loss\n")
+    for resume in (True, False):
+        with pytest.raises(ValueError, match="holds a training run"):
+            folder(tmp_path, resume)
+
+
+def test_the_identity_tells_weights_files_and_data(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    path = tmp_path / "a.wav"
+    path.write_bytes(b"1")
+
+    class Data:
+        paths = (str(path),)
+
+    def identity(**data: object) -> dict[str, object]:
+        return identity_of(model, Data(), {"root": "r", "num_workers": 2, **data}, METRICS)
+
+    first = identity()
+    assert identity(num_workers=5, batch_size=3) == first
+    assert identity(root="s")["data"] != first["data"]
+    path.write_bytes(b"12")
+    assert identity()["files"] != first["files"]
+    with torch.no_grad():
+        model.bias[0] += 1
+    assert identity()["checkpoint"] != first["checkpoint"]
+    assert identity_of("irm", Data(), {}, METRICS)["baseline"] == "irm"
+    assert weights_digest(model) != weights_digest(model.bfloat16())
+    assert files_digest(()) == files_digest([])
