@@ -5,6 +5,8 @@
     python kernels/benchmarks/bench_norms.py --family cumulative --shape 8x512x4000 --dtype bf16
     python kernels/benchmarks/bench_norms.py --device cpu
 
+All that is to be measured is first compiled, in many processes; then one measures.
+
 A cell is `forward / backward`, each pass's time divided by that of `y.copy_(x)` on the same tensor
 in the same run. A copy reads and writes the map once: a forward pass can do no better than 1, a
 backward pass (two reads, one write) than 1.5. The layer norm is shown in GB/s, as in Triton's
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -24,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from compile_ahead import Task, compile_ahead
 from norm_peers import PEERS, Peer
 from norm_timing import Laboratory
 from norm_workloads import (
-    COMPILED,
     COMPILED_QUICK,
     DTYPES,
     FAMILIES,
@@ -36,6 +39,7 @@ from norm_workloads import (
     Workload,
     cpu_maps,
     gpu_maps,
+    sized,
     sizes,
     workloads,
 )
@@ -59,7 +63,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--compiled",
         choices=("few", "all", "none"),
         default="few",
-        help="maps for which peers are compiled, at several seconds each (default: few)",
+        help="maps that torch.compile is tried on, at seconds each; few (the default) are those "
+        "behind a PReLU and the layer norm's",
+    )
+    add(
+        "--jobs",
+        type=int,
+        default=min(16, os.cpu_count() or 1),
+        metavar="N",
+        help="processes that compile ahead, 0 for none (default: one a core, 16 at most)",
     )
     add("--device", choices=("cuda", "cpu"), default="cuda")
     add("--threads", nargs="+", type=int, default=[1, 2], help="on a CPU (default: 1 2)")
@@ -70,6 +82,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--plots: only with --device cuda")
     if args.json and not args.json.absolute().parent.is_dir():
         parser.error(f"--json: {args.json.absolute().parent} is not a folder")
+    if args.jobs < 0:
+        parser.error(f"--jobs: {args.jobs} is not a number of processes")
     if min(args.threads) < 1:
         parser.error(f"--threads: {min(args.threads)} is not a number of threads")
     return args
@@ -106,24 +120,55 @@ def chosen_peers(args: argparse.Namespace, family: str) -> list[Peer]:
 
 def is_due(args: argparse.Namespace, peer: Peer, workload: Workload) -> bool:
     """Whether a peer is measured on a map."""
-    few = COMPILED_QUICK if args.quick else COMPILED
-    return not peer.compiled or args.compiled == "all" or (workload.shape, workload.dtype) in few
+    if not peer.compiled or args.compiled == "all":
+        return True
+    if args.quick:
+        return (workload.shape, workload.dtype) in COMPILED_QUICK
+    return workload.is_common
+
+
+def table_rows(args: argparse.Namespace, family: str) -> list[tuple[Workload, list[Peer | None]]]:
+    """The maps of a family's table, each with the peers to measure, None for those to leave out."""
+    maps, peers = chosen_maps(args, family), chosen_peers(args, family)
+    return [
+        (workload, [peer if is_due(args, peer, workload) else None for peer in peers])
+        for threads in (args.threads if args.device == "cpu" else [0])
+        for workload in workloads(family, maps, args.quick, threads)
+    ]
+
+
+def plotted_peers(args: argparse.Namespace, family: str) -> list[Peer]:
+    """The lines of a family's plots, beside the copy; none where there are no plots."""
+    if args.plots is None or family not in PLOTTED:
+        return []
+    peers = [peer for peer in chosen_peers(args, family) if peer.plotted]
+    return [peer for peer in peers if not (args.quick and peer.compiled)]
+
+
+def builds(args: argparse.Namespace) -> list[Task]:
+    """What is to be compiled, each once, what takes long first."""
+    tasks = [
+        (workload, peer)
+        for family in args.family
+        for workload, peers in [
+            *table_rows(args, family),
+            *((sized(family, n), plotted_peers(args, family)) for n in sizes(family, args.quick)),
+        ]
+        for peer in peers
+        if peer and peer.builds
+    ]
+    return sorted(dict.fromkeys(tasks), key=lambda task: not task[1].compiled)
 
 
 def measure(args: argparse.Namespace, laboratory: Laboratory, family: str) -> list[Row]:
     """Measures and prints one family."""
-    maps, peers = chosen_maps(args, family), chosen_peers(args, family)
     rows = [
-        Row(
-            laboratory.copy(workload),
-            [laboratory.timing(workload, p) if is_due(args, p, workload) else None for p in peers],
-        )
-        for threads in (args.threads if args.device == "cpu" else [0])
-        for workload in workloads(family, maps, args.quick, threads)
+        Row(laboratory.copy(workload), [p and laboratory.timing(workload, p) for p in peers])
+        for workload, peers in table_rows(args, family)
     ]
     if rows:
         print(f"\n{family} norm: forward / backward\n")
-        print(norm_table(rows, [peer.name for peer in peers]), flush=True)
+        print(norm_table(rows, [peer.name for peer in chosen_peers(args, family)]), flush=True)
     for peer in PEERS[family]:
         if args.device == "cuda" and not peer.installed:
             print(f"{peer.name}: not installed")
@@ -133,13 +178,8 @@ def measure(args: argparse.Namespace, laboratory: Laboratory, family: str) -> li
 def draw_plots(args: argparse.Namespace, laboratory: Laboratory) -> None:
     from size_plots import draw
 
-    for family in PLOTTED:
-        if family in args.family:
-            peers = [
-                peer
-                for peer in chosen_peers(args, family)
-                if peer.plotted and not (args.quick and peer.compiled)
-            ]
+    for family in args.family:
+        if peers := plotted_peers(args, family):
             draw(laboratory, family, sizes(family, args.quick), peers, args.plots)
     print(f"\nplots: {args.plots}")
 
@@ -156,6 +196,8 @@ def environment(args: argparse.Namespace, laboratory: Laboratory) -> dict[str, A
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.device == "cuda":
+        compile_ahead(builds(args), args.jobs)
     laboratory = Laboratory(args.device)
     found = environment(args, laboratory)
     print(", ".join(f"{key} {value}" for key, value in found.items()))

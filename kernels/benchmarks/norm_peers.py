@@ -53,6 +53,11 @@ class Peer:
         """Whether it can be imported."""
         return self.package is None or find_spec(self.package) is not None
 
+    @property
+    def builds(self) -> bool:
+        """Whether its first call on a map compiles kernels."""
+        return self.compiled or self.name == OURS or self.package is not None
+
     def callable(self) -> Norm:
         """The norm, to be compiled at its first call if it is a compiled peer."""
         if not self.compiled:

@@ -24,11 +24,6 @@ ROWS = 4096  # of the layer norm in Triton's tutorial, which takes N = 512·i, i
 COLUMNS = [512 * i for i in (*range(2, 31, 2), 31)]
 SWEEP = [1000, 2000, 4000, 8000, 16_000]  # frames, for the plots
 
-# torch.compile takes seconds for each shape, so that few are compiled unless one asks for all.
-COMPILED = {
-    *((PAPER, "bf16"), (PAPER, "fp32"), (SMALL, "fp32")),
-    *(((ROWS, n), "fp16") for n in COLUMNS),
-}
 COMPILED_QUICK = {(PAPER, "bf16"), ((ROWS, 4096), "fp16")}
 
 
@@ -56,6 +51,11 @@ class Workload:
         return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
     @property
+    def is_common(self) -> bool:
+        """Whether peers are compiled for it unless one asks for all or few; each takes seconds."""
+        return self.prelu or self.is_matrix
+
+    @property
     def is_matrix(self) -> bool:
         """(M, N), for the layer norm."""
         return len(self.shape) == 2
@@ -80,10 +80,10 @@ def gpu_maps(family: str, quick: bool) -> list[Map]:
         return [((ROWS, n), "fp16") for n in sizes(family, quick)]
     if quick:
         return [(PAPER, "bf16"), (PAPER, "fp32"), (SMALL, "fp32")]
+    known = [*((PAPER, dtype) for dtype in DTYPES), (ODD, "bf16"), (LARGE, "bf16"), (SMALL, "fp32")]
     if family == "cumulative":
-        shapes = (PAPER, ODD, LARGE, SMALL, LONG)
-        return [*((shape, dtype) for shape in shapes for dtype in DTYPES), (HUGE, "bf16")]
-    return [*((PAPER, dtype) for dtype in DTYPES), (ODD, "bf16"), (LARGE, "bf16"), (SMALL, "fp32")]
+        return [*known, (ODD, "fp32"), (LARGE, "fp32"), (LONG, "bf16"), (HUGE, "bf16")]
+    return known
 
 
 def cpu_maps(family: str, quick: bool) -> list[Map]:
