@@ -2,5 +2,6 @@
 
 from convtasnet.inference import separate
 from convtasnet.model import ConvTasNet
+from convtasnet.streaming import StreamingSeparator
 
-__all__ = ["ConvTasNet", "separate"]
+__all__ = ["ConvTasNet", "StreamingSeparator", "separate"]

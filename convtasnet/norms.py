@@ -15,6 +15,7 @@ from convtasnet_kernels import (
 )
 
 EPS = 1e-8
+BATCH_EPS = 1e-5
 
 
 class Norm(nn.Module):
@@ -98,7 +99,13 @@ class BatchNorm(Norm):
         if self.training and frames is not None:
             return self._masked(x, frames)
         return nn.functional.batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, self.training
+            x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training,
+            eps=BATCH_EPS,
         )
 
     def _masked(self, x: Tensor, frames: Tensor) -> Tensor:
@@ -110,7 +117,7 @@ class BatchNorm(Norm):
         with torch.no_grad():
             self.running_mean.lerp_(mean.flatten(), 0.1)
             self.running_var.lerp_((squares / (count - 1).clamp(min=1)).flatten(), 0.1)
-        y = (values - mean) * (squares / count + 1e-5).rsqrt()
+        y = (values - mean) * (squares / count + BATCH_EPS).rsqrt()
         return (y * self.weight[:, None] + self.bias[:, None]).to(x.dtype)
 
 

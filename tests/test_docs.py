@@ -62,7 +62,7 @@ def composed(name: str, overrides: list[str]) -> DictConfig:
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the examples open: best.ckpt, mixture.wav and a manifest, mixtures/."""
     folder = tmp_path_factory.mktemp("workplace")
-    write_checkpoint(folder / "best.ckpt")
+    write_checkpoint(folder / "best.ckpt", norm="cumulative", causal=True)
     write_audio(folder / "mixture.wav", voice(0, 1.0).clamp(-1, 1), RATE)
     write_corpus(folder / "mixtures", {"train": 8, "valid": 2, "test": 2})
     return folder
