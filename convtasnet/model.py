@@ -54,6 +54,8 @@ class ConvTasNet(nn.Module, HubModel):
             SpeechBrain and kaituoxu have "channelwise" there in all models.
         conv_padding: what the depthwise convolutions find beyond the ends, "zeros" or, for
             non-causal models, "reflect" (SpeechBrain's).
+        fused: how the blocks run, not what they compute, and so not in ``hparams``: each as one
+            operator (True), step by step (False), or as one where a GPU has kernels for it (None).
 
     Raises:
         ValueError: an argument that has no meaning, ``norm="global"`` with ``causal=True``
@@ -90,6 +92,7 @@ class ConvTasNet(nn.Module, HubModel):
         framing: str = "complete",
         input_norm: str | None = None,
         conv_padding: str = "zeros",
+        fused: bool | None = None,
     ) -> None:
         super().__init__()
         self.hparams: dict[str, Any] = {
@@ -138,6 +141,7 @@ class ConvTasNet(nn.Module, HubModel):
             mask_act,
             input_norm,
             conv_padding,
+            fused,
         )
 
     @property

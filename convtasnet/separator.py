@@ -2,79 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
-from convtasnet.depthwise import DepthwiseConv
-from convtasnet.norms import valid_frames
+from convtasnet.block import Block, ReflectBlock
 from convtasnet.other_norms import ALL_NORMS
-from convtasnet.reflection import reflected
 
 MASK_ACTIVATIONS = ("relu", "sigmoid", "softmax", "softmax_filters")
 CONV_PADDINGS = ("zeros", "reflect")
-
-
-class Block(nn.Module):
-    """One dilated 1-D convolutional block (the paper's figure 1C).
-
-    1×1 convolution, PReLU, norm, depthwise convolution, PReLU, norm, then the residual and the
-    skip 1×1 convolutions, computed as one product.
-
-    Args:
-        bn_chan: B, channels between blocks.
-        hid_chan: H, channels inside.
-        skip_chan: Sc, channels of the skip path, 0 for none.
-        kernel_size: P, taps of the depthwise convolution.
-        dilation: distance of its taps, in frames.
-        norm: a key of ``convtasnet.other_norms.ALL_NORMS``.
-        causal: the taps reach back only.
-        residual: whether a next block needs the residual path.
-    """
-
-    def __init__(
-        self,
-        bn_chan: int,
-        hid_chan: int,
-        skip_chan: int,
-        kernel_size: int,
-        dilation: int,
-        norm: str,
-        causal: bool,
-        residual: bool = True,
-    ) -> None:
-        super().__init__()
-        self.split = [bn_chan if residual else 0, skip_chan]
-        self.conv_in = nn.Conv1d(bn_chan, hid_chan, 1)
-        self.norm_in = ALL_NORMS[norm](hid_chan, prelu=True)
-        self.depthwise = DepthwiseConv(hid_chan, kernel_size, dilation, causal)
-        self.norm_out = ALL_NORMS[norm](hid_chan, prelu=True)
-        self.conv_out = nn.Conv1d(hid_chan, sum(self.split), 1)
-
-    def forward(self, x: Tensor, frames: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Map x (B, B', F) to the residual (B, B' or 0, F) and the skip (B, Sc, F).
-
-        Frames from ``frames`` (B,) on are padding and are zero before the depthwise convolution, as
-        if the item ended there.
-        """
-        y = self.norm_in(self.conv_in(x), frames)
-        if frames is not None and not self.norm_in.clears_padding:
-            y = torch.where(valid_frames(y, frames), y, 0.0)
-        y = self.norm_out(self.depthwise(y), frames)
-        residual, skip = self.conv_out(y).split(self.split, dim=1)
-        return residual, skip
-
-
-class ReflectBlock(Block):
-    """A block whose depthwise convolution finds the mirrored map beyond the ends (SpeechBrain)."""
-
-    def forward(self, x: Tensor, frames: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """As in :class:`Block`; the map is reflected at each item's own ends."""
-        y = self.norm_in(self.conv_in(x), frames)
-        reach = self.depthwise.dilation[0] * (self.depthwise.kernel_size[0] - 1)
-        y = reflected(y, frames, reach // 2, reach - reach // 2)
-        y = self.depthwise(y)[..., reach // 2 :][..., : x.shape[-1]]
-        residual, skip = self.conv_out(self.norm_out(y, frames)).split(self.split, dim=1)
-        return residual, skip
 
 
 class Separator(nn.Module):
@@ -98,8 +32,10 @@ class Separator(nn.Module):
         mask_act: a name of ``MASK_ACTIVATIONS``.
         input_norm: the norm before the bottleneck, None for the blocks' own.
         conv_padding: a name of ``CONV_PADDINGS``.
+        fused: see :class:`convtasnet.block.Block`.
 
     Example:
+        >>> import torch
         >>> separator = Separator(2, 32, 8, 16, 8, 3, 2, 1, "global", False, "relu")
         >>> separator(torch.randn(4, 32, 50)).shape
         torch.Size([4, 2, 32, 50])
@@ -120,9 +56,10 @@ class Separator(nn.Module):
         mask_act: str,
         input_norm: str | None = None,
         conv_padding: str = "zeros",
+        fused: bool | None = None,
     ) -> None:
         super().__init__()
-        self.n_src, self.skip_chan, self.mask_act = n_src, skip_chan, mask_act
+        self.n_src, self.mask_act = n_src, mask_act
         self.norm = ALL_NORMS[input_norm or norm](in_chan)
         self.bottleneck = nn.Conv1d(in_chan, bn_chan, 1)
         last = n_blocks * n_repeats - 1
@@ -137,6 +74,7 @@ class Separator(nn.Module):
                 norm,
                 causal,
                 residual=i < last or not skip_chan,
+                fused=fused,
             )
             for i in range(last + 1)
         )
@@ -148,11 +86,7 @@ class Separator(nn.Module):
         x = self.bottleneck(self.norm(features, frames))
         skips: Tensor | None = None
         for block in self.blocks:
-            residual, skip = block(x, frames)
-            if residual.shape[1]:
-                x = x + residual
-            if self.skip_chan:
-                skips = skip if skips is None else skips + skip
+            x, skips = block(x, skips, frames)
         scores = self.mask_conv(self.mask_prelu(x if skips is None else skips))
         scores = scores.unflatten(1, (self.n_src, -1))
         if self.mask_act.startswith("softmax"):

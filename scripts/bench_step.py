@@ -184,7 +184,7 @@ def hparams(experiment: str, size: str) -> dict[str, Any]:
     """Arguments of ``convtasnet.ConvTasNet``, as training would take them."""
     cfg = compose("train", [f"experiment={experiment}", f"model={size}"])
     arguments: Any = OmegaConf.to_container(cfg.model, resolve=True)
-    del arguments["_target_"]
+    del arguments["_target_"], arguments["fused"]
     return arguments
 
 

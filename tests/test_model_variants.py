@@ -95,7 +95,6 @@ def test_reflection_is_torchs(n_frames: int, left: int, right: int) -> None:
     expected = torch.nn.functional.pad(x, (left, right), mode="reflect")
     assert torch.equal(reflected(x, None, left, right), expected)
     padded = torch.nn.functional.pad(x, (0, 5), value=torch.nan)
-    assert torch.equal(reflected(padded, n_frames, left, right)[..., :-5], expected)
     each = torch.full((2,), n_frames)
     assert torch.equal(reflected(padded, each, left, right)[..., :-5], expected)
 
@@ -117,7 +116,8 @@ def test_a_reflecting_block_against_torchs_layers() -> None:
     depthwise = block.depthwise
     y = torch.nn.functional.conv1d(y, depthwise.weight, depthwise.bias, dilation=2, groups=16)
     expected = block.conv_out(block.norm_out(y))
-    torch.testing.assert_close(torch.cat(block(x), 1), expected)
+    _, skips = block(x)
+    torch.testing.assert_close(skips, expected)  # the last block has no residual
     zeros = tiny(norm="channelwise").double()
     mix = torch.randn(400, dtype=torch.float64)
     assert not torch.allclose(zeros(mix), model(mix))

@@ -87,6 +87,23 @@ def tcn_block(
     return onward[..., :frames], total[..., :frames] if total.dim() == 3 else None
 
 
+def runs_in_triton(x: Tensor) -> bool:
+    """Whether ``tcn_block`` of x would run in Triton kernels; compiled functions keep the answer.
+
+    >>> runs_in_triton(torch.zeros(1, 2, 8, dtype=torch.float64))
+    False
+    """
+    if torch.compiler.is_compiling():
+        return _compiled_choice(x.device.type, x.dtype)
+    return backend.choose("tcn_block", backend.requested(), x) == "triton"
+
+
+@torch.compiler.assume_constant_result
+def _compiled_choice(device: str, dtype: torch.dtype) -> bool:
+    x = torch.empty(0, device=device, dtype=dtype)
+    return backend.choose("tcn_block", backend.AUTO, x) == "triton"
+
+
 @torch.library.custom_op("convtasnet::block", mutates_args=())
 def block(
     x: Tensor,
