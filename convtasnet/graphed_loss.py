@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from convtasnet.leaf_loss import LeafLoss, LossOfBatch
 from convtasnet_kernels.capture import GraphMaker
 
 log = logging.getLogger(__name__)
 Batch = tuple[Tensor, Tensor, Tensor | None]  # mixture, sources, lengths
-LossOfBatch = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 MAX_SHAPES = 8
+ATTEMPTS = 2
 SLOW = "training steps are launched kernel by kernel"
 
 
@@ -38,7 +39,7 @@ class GraphedLoss:
     Args:
         function: ``function(mixture, sources, lengths)`` gives the loss, a scalar. Its launches
             may depend on shapes, not on values.
-        model: whose parameters get gradients.
+        model: whose parameters get gradients; ``function`` takes them from their modules.
         max_shapes: shapes of batches that are captured; further ones run as they are.
 
     Example:
@@ -75,6 +76,9 @@ class GraphedLoss:
         if not can_capture(batch[0]):
             self._say(logging.INFO, f"{SLOW}: the batch is not on a GPU")
             return None
+        if is_distributed():
+            self._say(logging.INFO, f"{SLOW}: several processes train together")
+            return None
         if not torch.is_grad_enabled() or batch[0].requires_grad or batch[1].requires_grad:
             return None
         key = self._key(batch)
@@ -105,12 +109,20 @@ class GraphedLoss:
 
     def _capture(self, batch: Batch) -> _Graphs | None:
         start = time.perf_counter()
-        try:
-            if self._memory is None or not self._memory.fits(self._parameters):
-                self._memory = _Memory(self._parameters)
-            graphs = _Graphs(self.function, self.model, batch, self._memory)
-        except RuntimeError as error:  # no memory left, or an operator that waits for the device
-            reason = str(error).partition("\n")[0]
+        graphs, reason = None, ""
+        for attempt in range(ATTEMPTS):
+            try:
+                if self._memory is None or not self._memory.fits(self._parameters):
+                    self._memory = _Memory(self._parameters)
+                # No memory left, an operator that waits, weights that are not to be cast ahead: a
+                # second time without that, and then as it is, which shows errors of the loss.
+                loss = LeafLoss(self.function, self.model, None if attempt else _narrow(batch))
+                graphs = _Graphs(loss, self.model.buffers(), batch, self._memory)
+                break
+            except (RuntimeError, TypeError, ValueError) as error:
+                reason = str(error).partition("\n")[0]
+                log.debug("capture %d of training steps: %s", attempt + 1, reason)
+        if graphs is None:
             self._say(logging.WARNING, f"{SLOW}: {reason}")
             return None
         shape = tuple(batch[0].shape)
@@ -127,6 +139,18 @@ class GraphedLoss:
 def can_capture(x: Tensor) -> bool:
     """Whether work on x can be captured at all."""
     return x.is_cuda
+
+
+def is_distributed() -> bool:
+    """Whether gradients are averaged over processes, with which graphs are yet to be tried."""
+    group = torch.distributed
+    return group.is_available() and group.is_initialized() and group.get_world_size() > 1
+
+
+def _narrow(batch: Batch) -> torch.dtype | None:
+    """What autocast would cast weights to now."""
+    kind = batch[0].device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
 
 class _Memory:
@@ -160,9 +184,9 @@ class _Graphs:
     """The graphs of one shape: ``forward`` writes the loss, ``backward`` the gradients."""
 
     def __init__(
-        self, function: LossOfBatch, model: nn.Module, batch: Batch, memory: _Memory
+        self, loss_of: LeafLoss, buffers: Iterable[Tensor], batch: Batch, memory: _Memory
     ) -> None:
-        self.function, self.memory, self.parameters = function, memory, memory.parameters
+        self.loss_of, self.memory, self.parameters = loss_of, memory, memory.parameters
         mixture, sources, lengths = batch
         self.batch: Batch = (
             mixture.clone(),
@@ -180,10 +204,12 @@ class _Graphs:
         self.loss, self.upstream = torch.empty(0), torch.empty(0)
         self._live = torch.empty(0)
         self._used: list[bool] = []
-        buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-        memory.maker.rehearse(self._both)
-        for buffer, before in buffers:
-            buffer.copy_(before)
+        before = [(buffer, buffer.clone()) for buffer in buffers]
+        try:
+            memory.maker.rehearse(self._both)
+        finally:
+            for buffer, value in before:
+                buffer.copy_(value)
         self.forward = memory.maker.capture(self._forward)
         self.backward = memory.maker.capture(self._backward)
 
@@ -206,8 +232,7 @@ class _Graphs:
     @torch.enable_grad()
     def _forward(self) -> None:
         with torch.autocast(**self._autocast):
-            mixture, sources, lengths = self.batch
-            self._live = self.function(mixture, sources, lengths)
+            self._live = self.loss_of(*self.batch)
         result = self._live.detach()
         if not self.loss.numel():
             self.loss, self.upstream = torch.empty_like(result), torch.ones_like(result)
@@ -216,11 +241,21 @@ class _Graphs:
     def _backward(self) -> None:
         loss, self._live = self._live, torch.empty(0)
         with torch.autocast(self._autocast["device_type"], enabled=False):
-            found = torch.autograd.grad(loss, self.parameters, self.upstream, allow_unused=True)
+            found = self.loss_of.gradients(loss, self.upstream)
         self._used = [gradient is not None for gradient in found]
-        own = [g for g, used in zip(self.memory.gradients, self._used, strict=True) if used]
-        with torch.no_grad():
-            torch._foreach_copy_(own, [gradient for gradient in found if gradient is not None])
+        self._keep(found)
+
+    @torch.no_grad()
+    def _keep(self, found: Sequence[Tensor | None]) -> None:
+        """Copy gradients, with one launch for all of a dtype."""
+        pairs = [
+            (own, gradient)
+            for own, gradient in zip(self.memory.gradients, found, strict=True)
+            if gradient is not None
+        ]
+        for dtype in {gradient.dtype for _, gradient in pairs}:
+            some = [pair for pair in pairs if pair[1].dtype == dtype]
+            torch._foreach_copy_([own for own, _ in some], [gradient for _, gradient in some])
 
 
 class _Replay(torch.autograd.Function):

@@ -164,7 +164,7 @@ class ConvTasNet(nn.Module, HubModel):
         Raises:
             ValueError: another shape, integer samples, or lengths that do not fit.
         """
-        x = _as_batch(mix, self.separator.bottleneck.weight.dtype)
+        x = _as_batch(mix, self.separator.mask_prelu.weight.dtype)  # convolutions' may be cast
         length, frames = x.shape[-1], None
         n_frames = self.framing.count(length)
         if lengths is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -26,8 +27,8 @@ class GraphMaker:
     def rehearse(self, call: Callable[[], object]) -> None:
         """Run a call once, as it is, and refuse it if it waits for the device.
 
-        A capture of such a call would fail and leave PyTorch's allocator in its state for good.
-        The call should have run before: what is done once, such as loading a kernel, may wait.
+        A capture of such a call would fail, and not always say why. The call should have run
+        before: what is done once, such as loading a kernel, may wait.
 
         Raises:
             RuntimeError: the call waits for the device; also whatever else it raises.
@@ -51,18 +52,39 @@ class GraphMaker:
     def capture(self, call: Callable[[], object]) -> torch.cuda.CUDAGraph:
         """A graph of what a rehearsed call launches, which is not run.
 
-        Other threads, such as those that load data, may go on using the device.
+        Other threads, such as those that load data, may go on using the device. After a failure
+        everything is as it was before; graphs that were captured earlier stay good, but those to
+        come share another pool.
+
+        Raises:
+            RuntimeError: the launches cannot be captured; also whatever the call raises.
         """
+        torch.cuda.synchronize(self.stream.device)
+        torch.cuda.empty_cache()  # as much memory as there is for the graph
         graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(
-                graph, self._pool, self.stream, capture_error_mode="thread_local"
-            ):
-                call()
-        except BaseException:
-            _renew_generator(self.stream.device_index)
-            raise
+        # Around the capture, not in it as with torch.cuda.graph, which stays on its stream when
+        # the end of a capture fails.
+        with torch.cuda.stream(self.stream):
+            try:
+                graph.capture_begin(self._pool, capture_error_mode="thread_local")
+                try:
+                    call()
+                except BaseException:
+                    with contextlib.suppress(RuntimeError):  # it hides the reason
+                        graph.capture_end()
+                    raise
+                graph.capture_end()
+            except BaseException:
+                self._forget_pool()
+                _renew_generator(self.stream.device_index)
+                raise
         return graph
+
+    def _forget_pool(self) -> None:
+        """Leave the pool of a failed capture, which may count as being recorded to for good."""
+        with contextlib.suppress(RuntimeError):  # its capture has been ended as it should
+            torch._C._cuda_endAllocateToPool(self.stream.device_index, self._pool)
+        self._pool = torch.cuda.graph_pool_handle()
 
 
 def _renew_generator(device: int) -> None:

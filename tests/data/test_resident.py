@@ -360,7 +360,7 @@ def test_a_gpu_gives_the_batches_of_the_files(speakers, surroundings, changes):
     data = speakers_data(speakers, resident=False, **changes)
     dataset = data.dataset("train")
     audio = ResidentAudio(dataset.recordings, dataset.window, device)
-    loader = ResidentLoader(dataset, audio, TrainSampler(dataset, 3), 3)
+    loader = ResidentLoader(dataset, audio, TrainSampler(dataset, 3, data.seed), 3)
     made = list(loader)
     assert all(batch[name].device == device for batch in made for name in ("mixture", "lengths"))
     assert_same(
