@@ -141,5 +141,12 @@ def _content(path: Path) -> dict[str, Any]:
 
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> str:
     """Which parts of two identities differ, for a message."""
-    names = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+    names = []
+    for key in sorted(before.keys() | now.keys()):
+        one, other = before.get(key), now.get(key)
+        if isinstance(one, dict) and isinstance(other, dict):
+            inner = sorted(one.keys() | other.keys())
+            names += [f"{key}.{name}" for name in inner if one.get(name) != other.get(name)]
+        elif one != other:
+            names.append(key)
     return ", ".join(names)

@@ -15,7 +15,7 @@ DIFFERENCES_DB = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 OVERLAPS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 Group = tuple[float, str]  # what it is sorted by, and its name
-_KINDS: dict[str, Callable[[Row], Group | None]] = {
+KINDS: dict[str, Callable[[Row], Group | None]] = {
     "genders": lambda row: _named(row.facts.genders),
     "speakers": lambda row: _named(row.facts.speakers),
     "level_db": lambda row: _between(row.facts.level_db, LEVELS_DB),
@@ -43,15 +43,21 @@ def by_group(rows: Sequence[Row], names: Sequence[str]) -> dict[str, dict[str, A
         {'n': 2, 'n_valid': 2, 'sdr': 9.5}
     """
     result: dict[str, dict[str, Any]] = {}
-    for kind, group_of in _KINDS.items():
-        members: dict[Group, list[Row]] = {}
-        for row in rows:
-            group = group_of(row)
-            if group is not None:
-                members.setdefault(group, []).append(row)
-        if members:
-            result[kind] = {group[1]: _means(members[group], names) for group in sorted(members)}
+    for kind in KINDS:
+        groups = members(rows, kind)
+        if groups:
+            result[kind] = {group[1]: _means(groups[group], names) for group in sorted(groups)}
     return result
+
+
+def members(rows: Sequence[Row], kind: str) -> dict[Group, list[Row]]:
+    """Rows of each group of a kind, a key of ``KINDS``; those of no group are left out."""
+    groups: dict[Group, list[Row]] = {}
+    for row in rows:
+        group = KINDS[kind](row)
+        if group is not None:
+            groups.setdefault(group, []).append(row)
+    return groups
 
 
 def mean(values: Sequence[float]) -> float | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from convtasnet.evaluation.facts import Facts
 from convtasnet.files import replacing
-from convtasnet.metrics import value_names
+from convtasnet.metrics import METRICS, value_names
 
 END = "\r\n"  # of a line, as csv files have it
 TEXTS = ("speakers", "genders")
@@ -129,6 +129,23 @@ class RowFile:
         except ValueError as error:
             raise ValueError(f"{self.path}, line {number}: {error}") from None
         return Row(cells["mixture_id"], length, values, reasons, Facts(**facts))
+
+
+def metrics_in(path: Path) -> list[str]:
+    """Metrics of an evaluation's ``metrics.csv``, by its first line.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no such file.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file: name the folder of an evaluation")
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        columns = next(csv.reader(file), [])
+    metrics = [name for name in METRICS if name in columns and f"{name}i" in columns]
+    if not metrics or columns[:2] != ["mixture_id", "n_samples"]:
+        raise ValueError(f"{path} is not of an evaluation: its columns are {columns}")
+    return metrics
 
 
 def reasons_cell(reasons: dict[str, str]) -> str:

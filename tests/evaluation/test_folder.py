@@ -16,7 +16,8 @@ ROW = Row("a", 8, {"sdr": 1.0, "sdri": 0.5})
 
 
 def folder(path: Path, resume: bool = True, **identity: object) -> EvaluationFolder:
-    return EvaluationFolder(path, {"checkpoint": "x", **identity}, METRICS, resume)
+    told = {"checkpoint": "x", "data": {"root": "r"}, **identity}
+    return EvaluationFolder(path, told, METRICS, resume)
 
 
 @pytest.mark.parametrize("finish", [True, False])
@@ -26,8 +27,9 @@ def test_another_evaluation_is_refused_or_replaced(tmp_path: Path, finish: bool)
     first.add(ROW)
     if finish:
         first.finish({})
-    with pytest.raises(ValueError, match="holds an evaluation with other checkpoint, limit"):
-        folder(tmp_path, checkpoint="y", limit=2)
+    other = r"holds an evaluation with other checkpoint, data\.root, limit:"
+    with pytest.raises(ValueError, match=other):
+        folder(tmp_path, checkpoint="y", limit=2, data={"root": "s"})
     same = folder(tmp_path)
     assert [row.id for row in same.done] == ["a"]
     assert same.finished == finish

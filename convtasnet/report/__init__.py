@@ -1,0 +1,1 @@
+"""Reports on evaluations: one page to look at and to listen to, one table to cite."""
