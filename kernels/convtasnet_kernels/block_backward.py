@@ -9,6 +9,7 @@ from convtasnet_kernels.block_depthwise_gradient import depthwise_gradient
 from convtasnet_kernels.block_gradient_statistics import gradient_statistics
 from convtasnet_kernels.block_gradient_sums import norm_gradient_sums
 from convtasnet_kernels.block_norm_gradient import norm_gradient
+from convtasnet_kernels.block_parameter_gradients import parameter_gradients
 from convtasnet_kernels.block_residual import join_gradients
 
 __all__ = [
@@ -17,4 +18,5 @@ __all__ = [
     "join_gradients",
     "norm_gradient",
     "norm_gradient_sums",
+    "parameter_gradients",
 ]

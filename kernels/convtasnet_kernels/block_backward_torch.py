@@ -97,8 +97,8 @@ def norm_gradient(
 
     Returns:
         du (B, H, F) of u's dtype; the norm's output (B, H, F) as ``normalize`` gives it, or None;
-        (4, H) gradients of gamma, of beta, of a bias in front of the PReLU, and of the slope (to
-        be added up over the channels).
+        (rows, 4·H), to be added up over the rows: gradients of gamma, of beta, of a bias in front
+        of the PReLU, and of the slope (over the channels, too).
     """
     valid = block_torch.valid_frames(u, lengths)[:, None]
     g = torch.where(valid, g.to(stats.dtype), 0.0)
@@ -109,7 +109,7 @@ def norm_gradient(
     du = torch.where(u_wide > 0, dv, dv * slope.to(g.dtype))
     z = block_torch.normalize(u, slope, gamma, beta, stats, lengths) if needs_z else None
     terms = (g * xhat, g, du, torch.where(valid, dv * u_wide.clamp_max(0), 0.0))
-    return du.to(u.dtype), z, torch.stack([term.sum((0, 2)) for term in terms])
+    return du.to(u.dtype), z, torch.cat([term.sum((0, 2)) for term in terms])[None]
 
 
 def depthwise_gradient(
@@ -139,15 +139,15 @@ def depthwise_gradient(
         lengths: (B,) or None.
 
     Returns:
-        dz (B, H, F) of u's dtype, the gradient of the norm's output; (H, 1, P) that of weight; and
-        ``norm_gradient_sums`` of dz.
+        dz (B, H, F) of u's dtype, the gradient of the norm's output; (rows, H·P), to be added up
+        over the rows, that of weight; and ``norm_gradient_sums`` of dz.
     """
     z = block_torch.normalized(u, slope, gamma, beta, stats, lengths)
     dz, dparams = depthwise_torch.backward(dy.to(z.dtype), z, weight, dilation, causal, True)
     valid = block_torch.valid_frames(u, lengths)[:, None]
     dz = torch.where(valid, dz, 0.0).to(u.dtype)
     partial = norm_gradient_sums(dz, u, slope, gamma, stats, lengths)
-    return dz, dparams[: weight.numel()].view(weight.shape), partial
+    return dz, dparams[None, : weight.numel()], partial
 
 
 def join_gradients(onward: Tensor | None, skips: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -158,8 +158,28 @@ def join_gradients(onward: Tensor | None, skips: Tensor | None) -> tuple[Tensor,
         skips: (B, S, F) of the skips, or None for none.
 
     Returns:
-        (B, R + S, F), which may be one of the arguments; (R + S,) of the statistics' dtype.
+        (B, R + S, F), which may be one of the arguments; (rows, R + S) of the statistics' dtype, to
+        be added up over the rows.
     """
     parts = [part for part in (onward, skips) if part is not None]
     dy = parts[0].contiguous() if len(parts) == 1 else torch.cat(parts, 1)
-    return dy, dy.sum((0, 2), dtype=statistics_dtype(dy))
+    return dy, dy.sum((0, 2), dtype=statistics_dtype(dy))[None]
+
+
+def parameter_gradients(norm_1: Tensor, taps: Tensor, norm_2: Tensor, bias: Tensor) -> Tensor:
+    """Adds up the rows that the other steps leave.
+
+    Args:
+        norm_1: (rows, 4·H) of the first ``norm_gradient``.
+        taps: (rows, H·P) of ``depthwise_gradient``.
+        norm_2: (rows, 4·H) of the second ``norm_gradient``.
+        bias: (rows, R + S) of ``join_gradients``.
+
+    Returns:
+        (6·H + H·P + R + S + 2,): gradients of gamma, beta and the bias in front, of the first norm,
+        the same of the second, of the taps, of the last bias, and of the two slopes.
+    """
+    norm_1, taps, norm_2, bias = (rows.sum(0) for rows in (norm_1, taps, norm_2, bias))
+    split = 3 * len(norm_1) // 4
+    slopes = torch.stack((norm_1[split:].sum(), norm_2[split:].sum()))
+    return torch.cat((norm_1[:split], norm_2[:split], taps, bias, slopes))

@@ -19,14 +19,14 @@ from convtasnet_kernels.block_frames import load_statistics, normalized
 from convtasnet_kernels.block_gradient_sums import CHUNK
 from convtasnet_kernels.block_tile import prelu
 from convtasnet_kernels.global_tile import item_length, item_pivot, load_slope, place
-from convtasnet_kernels.partials import sum_rows
 from convtasnet_kernels.rows import (
     join_vectors,
-    load_row,
-    load_tap,
+    load_tap_vectors,
+    load_vectors,
     split_vectors,
     store_row,
     tap_arguments,
+    tap_columns,
     vector_dot,
 )
 
@@ -52,14 +52,10 @@ def _load_channel(
     P: tl.constexpr,
     V: tl.constexpr,
 ):
-    """The V columns of u in a channel's row, and those of du where each tap finds it."""
-    loaded = (load_row(u_ptr, vector, 0, length, True, True, V),)
+    """A channel's row of u, and du where each tap finds it, as stored."""
+    loaded = (load_vectors(u_ptr, vector, length, V),)
     for p in tl.static_range(P):
-        loaded += (
-            load_tap(
-                du_ptr, vector, 0, T, p, -1, dilation, DILATION, CAUSAL, True, True, P, V
-            ),
-        )  # fmt: skip
+        loaded += (load_tap_vectors(du_ptr, vector, T, p, -1, dilation, DILATION, CAUSAL, P, V),)
     return loaded
 
 
@@ -86,6 +82,7 @@ def _depthwise_gradient_kernel(
     C: tl.constexpr,
     CHUNK: tl.constexpr,  # channels of a program
     STEP: tl.constexpr,  # channels whose sums are added up together
+    AHEAD: tl.constexpr,  # channels on their way
     P: tl.constexpr,
     BLOCK: tl.constexpr,  # vectors of a tile
     V: tl.constexpr,
@@ -110,25 +107,34 @@ def _depthwise_gradient_kernel(
     warp = tl.arange(0, WARPS)[:, None]
     n = tl.arange(0, N)[None, :]
     taps_ptr += ((item * tiles + tile) * WARPS + warp) * (C * P) + channel * P + n
-    ahead = _load_channel(
-        u_ptr + row, du_ptr + row, vector, length, T, dilation, DILATION, CAUSAL, P, V
-    )
+    ahead = ()
+    for i in tl.static_range(AHEAD):
+        end = tl.where((i < CHUNK) & (channel + i < C), T, 0)
+        ahead += (
+            _load_channel(
+                u_ptr + row + tl.cast(T, tl.int64) * i, du_ptr + row + tl.cast(T, tl.int64) * i,
+                vector, tl.minimum(length, end), end, dilation, DILATION, CAUSAL, P, V,
+            ),
+        )  # fmt: skip
     for c in tl.range(0, CHUNK, STEP, num_stages=1):
         dots = ()
         for i in tl.static_range(STEP):
             k = channel + c + i
             exists = C % CHUNK == 0 or k < C
-            row += T
-            loaded = ahead
-            # The next channel's loads, before this one's store, which would hold them up.
-            end = tl.where((c + i + 1 < CHUNK) & (k + 1 < C), T, 0)
-            ahead = _load_channel(
-                u_ptr + row, du_ptr + row, vector, tl.minimum(length, end), end,
-                dilation, DILATION, CAUSAL, P, V,
+            # A later channel's loads, before this one's store, which would hold them up.
+            end = tl.where((c + i + AHEAD < CHUNK) & (k + AHEAD < C), T, 0)
+            loaded = ahead[0]
+            ahead = ahead[1:]
+            ahead += (
+                _load_channel(
+                    u_ptr + row + tl.cast(T, tl.int64) * AHEAD,
+                    du_ptr + row + tl.cast(T, tl.int64) * AHEAD,
+                    vector, tl.minimum(length, end), end, dilation, DILATION, CAUSAL, P, V,
+                ),
             )  # fmt: skip
             gamma = tl.load(gamma_ptr + k, mask=exists, other=0.0).to(tl.float32)
             beta = tl.load(beta_ptr + k, mask=exists, other=0.0).to(tl.float32)
-            us = loaded[0]
+            us = split_vectors(loaded[0].to(tl.float32), V)
             inside = tl.where(vector * V < T, beta, 0.0)  # where xhat, of rstd 0, is zero
             xhats, zs, dzs = (), (), ()
             for j in tl.static_range(V):
@@ -140,7 +146,7 @@ def _depthwise_gradient_kernel(
                 zs += (xhat * gamma + inside,)
             for p in tl.static_range(P):
                 w = tl.load(weight_ptr + k * P + p, mask=exists, other=0.0).to(tl.float32)
-                g = loaded[1 + p]
+                g = tap_columns(loaded[1 + p], p, -1, DILATION, CAUSAL, P, V)
                 dots += (vector_dot(g, zs, V),)
                 grown = ()
                 for j in tl.static_range(V):
@@ -160,7 +166,8 @@ def _depthwise_gradient_kernel(
                 products += (product[j] + g * xhats[j],)
                 valid += (dz,)
             total, product = totals, products
-            store_row(dz_ptr + (row - T), valid, vector, 0, tl.where(exists, T, 0), True, V)
+            store_row(dz_ptr + row, valid, vector, 0, tl.where(exists, T, 0), True, V)
+            row += T
         dots += (zero,) * (N - STEP * P)
         mask = (warp >= 0) & (n < STEP * P) & (n < (C - channel - c) * P)
         tl.store(taps_ptr + c * P, _column_sums(dots, N, WARPS), mask=mask)
@@ -172,8 +179,9 @@ def _depthwise_gradient_kernel(
         partial_ptr += tl.cast(B, tl.int64) * chunks * T
 
 
-# By bytes an element: vectors of a tile, warps, channels whose sums are added up together.
-TILES = {2: (64, 2, 2), 4: (64, 2, 2)}
+# By bytes an element: vectors of a tile, warps, channels whose sums are added up together,
+# channels on their way.
+TILES = {2: (64, 2, 1, 2), 4: (64, 2, 1, 2)}
 REGISTERS = 128  # of a thread at most, so that 16 warps share a multiprocessor
 
 
@@ -205,16 +213,16 @@ def depthwise_gradient(
         lengths: (B,) valid frames, or None where all are.
 
     Returns:
-        dz (B, C, T), zero beyond the valid frames; dweight (C, 1, P) float32; and partial as
-        ``norm_gradient_sums(dz, …)`` gives it.
+        dz (B, C, T), zero beyond the valid frames; (rows, C·P) float32, whose sum over the rows is
+        the taps' gradient; and partial as ``norm_gradient_sums(dz, …)`` gives it.
     """
     B, C, T = u.shape
     chunk = min(CHUNK, triton.next_power_of_2(C))
     dz = torch.empty_like(u)
     partial = stats.new_empty((2, B, triton.cdiv(C, chunk), T))
     if u.numel() == 0:
-        return dz, stats.new_zeros(weight.shape), partial.zero_()
-    vectors, warps, step = TILES[u.element_size()]
+        return dz, stats.new_zeros((1, weight.numel())), partial.zero_()
+    vectors, warps, step, ahead = TILES[u.element_size()]
     V = 16 // u.element_size()
     tiles = triton.cdiv(T, vectors * V)
     taps = stats.new_empty((B * tiles * warps, weight.numel()))
@@ -222,7 +230,7 @@ def depthwise_gradient(
         _depthwise_gradient_kernel[(B * partial.shape[2] * tiles,)](
             du, u, slope, gamma, beta, stats, weight, lengths, dz, taps, partial,
             B, T, tiles, **tap_arguments(weight.shape[2], dilation, causal, V),
-            C=C, CHUNK=chunk, STEP=min(step, chunk), BLOCK=vectors, V=V, WARPS=warps,
+            C=C, CHUNK=chunk, STEP=min(step, chunk), AHEAD=ahead, BLOCK=vectors, V=V, WARPS=warps,
             num_warps=warps, maxnreg=REGISTERS,
         )  # fmt: skip
-    return dz, sum_rows(taps).view(weight.shape), partial
+    return dz, taps, partial

@@ -21,7 +21,6 @@ from convtasnet_kernels.global_tile import (
     place,
     spans,
 )
-from convtasnet_kernels.partials import sum_rows
 from convtasnet_kernels.rows import join_vectors
 
 
@@ -152,15 +151,16 @@ def norm_gradient(
         needs_z: whether the norm's output is wanted.
 
     Returns:
-        du (B, C, T), zero beyond the valid frames; z (B, C, T) likewise, or None; and (4, C)
-        float32 sums over the valid frames: of g·xhat (gamma's gradient), g (beta's), du (that of a
-        bias in u), and dv·min(u, 0) (the slope's, each channel's part).
+        du (B, C, T), zero beyond the valid frames; z (B, C, T) likewise, or None; and (rows, 4·C)
+        float32, whose sum over the rows are sums over the valid frames: of g·xhat (gamma's
+        gradient), g (beta's), du (that of a bias in u), and dv·min(u, 0) (the slope's, each
+        channel's part).
     """
     B, C, T = u.shape
     du = torch.empty_like(u)
     z = torch.empty_like(u) if needs_z else None
     if u.numel() == 0:
-        return du, z, stats.new_zeros((4, C))
+        return du, z, stats.new_zeros((1, 4 * C))
     channels, vectors, warps, span, stages = TILES[u.element_size()]
     channels = min(channels, triton.next_power_of_2(C))
     fixed = {"ROWS": True, "R": vectors, "V": 16 // u.element_size()}
@@ -173,4 +173,4 @@ def norm_gradient(
             R=vectors, V=fixed["V"], num_warps=warps, maxnreg=REGISTERS,
             enable_fp_fusion=coeff.shape[0] == 2,
         )  # fmt: skip
-    return du, z, sum_rows(sums).view(4, C)
+    return du, z, sums

@@ -183,7 +183,7 @@ def block_backward(
     dilation: int,
     causal: bool,
     wish: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of ``block``.
 
     Args:
@@ -202,28 +202,29 @@ def block_backward(
         wish: see x.
 
     Returns:
-        The gradients of x, weight_in, the first norm's as ``norm_gradient`` gives them (4, H), of
-        taps, the second norm's (4, H), of weight_out and of bias_out.
+        The gradients of x, weight_in and weight_out; all others as ``parameter_gradients`` gives
+        them.
     """
     path = backend.module("tcn_block", wish, x, "block_backward_torch", "block_backward")
     p = BlockParameters(*parameters)
     with torch.autocast(x.device.type, enabled=False):
-        dy, d_bias_out = path.join_gradients(d_onward, d_skips)
+        dy, bias_rows = path.join_gradients(d_onward, d_skips)
         norm1 = (u1, p.slope_1, p.gamma_1, p.beta_1, stats1)
         norm2 = (u2, p.slope_2, p.gamma_2, p.beta_2, stats2)
         dz = _input_gradient(dy, u2, p.weight_out)
         sums = path.norm_gradient_sums(dz, u2, p.slope_2, p.gamma_2, stats2, lengths)
         coefficients = path.gradient_statistics(sums, stats2, kind, lengths, u2.shape[1])
-        du, z, sums2 = path.norm_gradient(dz, *norm2, coefficients, lengths, needs_z=True)
+        du, z, rows2 = path.norm_gradient(dz, *norm2, coefficients, lengths, needs_z=True)
         d_weight_out = _weight_gradient(dy, z, p.weight_out)
-        dz, d_taps, sums = path.depthwise_gradient(du, *norm1, p.taps, dilation, causal, lengths)
+        dz, taps_rows, sums = path.depthwise_gradient(du, *norm1, p.taps, dilation, causal, lengths)
         coefficients = path.gradient_statistics(sums, stats1, kind, lengths, u1.shape[1])
-        du, _, sums1 = path.norm_gradient(dz, *norm1, coefficients, lengths, needs_z=False)
+        du, _, rows1 = path.norm_gradient(dz, *norm1, coefficients, lengths, needs_z=False)
         d_weight_in = _weight_gradient(du, x, p.weight_in)
         dx = _input_gradient(du, x, p.weight_in)
         if d_onward is not None:
             dx += d_onward
-    return dx, d_weight_in, sums1, d_taps, sums2, d_weight_out, d_bias_out
+        others = path.parameter_gradients(rows1, taps_rows, rows2, bias_rows)
+    return dx, d_weight_in, d_weight_out, others
 
 
 def _input_gradient(dy: Tensor, x: Tensor, weight: Tensor) -> Tensor:
@@ -269,18 +270,20 @@ def _(
     dilation: int,
     causal: bool,
     wish: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     p = BlockParameters(*parameters)
-    sums = stats1.new_empty((4, u1.shape[1]))
     return (
         x.new_empty(x.shape),
         torch.empty_like(p.weight_in),
-        sums,
-        stats1.new_empty(p.taps.shape),
-        torch.empty_like(sums),
         torch.empty_like(p.weight_out),
-        stats1.new_empty(p.bias_out.shape),
+        stats1.new_empty((sum(_other_sizes(p)),)),
     )
+
+
+def _other_sizes(p: BlockParameters) -> list[int]:
+    """Elements of the parts of ``parameter_gradients``."""
+    inner = len(p.gamma_1)
+    return [*[inner] * 6, p.taps.numel(), len(p.bias_out), 1, 1]
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -306,16 +309,17 @@ def _gradients(
         d_onward = torch.zeros_like(x)
     if skip and d_skips is None:
         d_skips = x.new_zeros((x.shape[0], skip, x.shape[2]))
-    dx, weight_in, sums1, taps, sums2, weight_out, bias_out = block_backward(
+    dx, weight_in, weight_out, others = block_backward(
         d_onward if ctx.residual else None, d_skips if skip else None,
         x, u1, u2, stats1, stats2, parameters, lengths,
         ctx.kind, ctx.dilation, ctx.causal, ctx.wish,
     )  # fmt: skip
-    gamma_1, beta_1, bias_in, slope_1 = sums1
-    gamma_2, beta_2, bias_taps, slope_2 = sums2
+    gamma_1, beta_1, bias_in, gamma_2, beta_2, bias_taps, taps, bias_out, slope_1, slope_2 = (
+        others.split(_other_sizes(p))
+    )
     grads = BlockParameters(
-        weight_in, bias_in, slope_1.sum().reshape(1), gamma_1, beta_1,
-        taps, bias_taps, slope_2.sum().reshape(1), gamma_2, beta_2,
+        weight_in, bias_in, slope_1, gamma_1, beta_1,
+        taps.view(p.taps.shape), bias_taps, slope_2, gamma_2, beta_2,
         weight_out, bias_out,
     )  # fmt: skip
     typed = [grad.to(value.dtype) for grad, value in zip(grads, p, strict=True)]

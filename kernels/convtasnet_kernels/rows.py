@@ -127,6 +127,62 @@ def load_tap(
 
 
 @triton.jit
+def load_vectors(row_ptr, vector, T, V: tl.constexpr):
+    """(BLOCK, V) as stored, of a row of whole vectors; zero outside of it."""
+    offsets = vector[:, None] * V + tl.arange(0, V)[None, :]
+    mask = ((vector >= 0) & (vector * V < T))[:, None]
+    return tl.load(row_ptr + offsets, mask=mask, other=0.0)
+
+
+@triton.jit
+def load_tap_vectors(
+    row_ptr,
+    vector,
+    T,
+    p: tl.constexpr,
+    SIGN: tl.constexpr,
+    dilation,
+    DILATION: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    P: tl.constexpr,
+    V: tl.constexpr,
+):
+    """What ``tap_columns`` makes a tap of, one or two (BLOCK, V) as stored: half the registers."""
+    SIDES: tl.constexpr = 1 if CAUSAL else 2
+    if DILATION == 0:
+        taps: tl.constexpr = SIGN * (p - (P - 1) // SIDES)
+        return (load_vectors(row_ptr, vector + taps * dilation, T, V),)
+    else:
+        shift: tl.constexpr = SIGN * (p * DILATION - (P - 1) * DILATION // SIDES)
+        low = load_vectors(row_ptr, vector + shift // V, T, V)
+        if shift % V == 0:
+            return (low,)
+        else:
+            return low, load_vectors(row_ptr, vector + (shift // V + 1), T, V)
+
+
+@triton.jit
+def tap_columns(
+    vectors,
+    p: tl.constexpr,
+    SIGN: tl.constexpr,
+    DILATION: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    P: tl.constexpr,
+    V: tl.constexpr,
+):
+    """V columns (BLOCK,) float32 of ``load_tap_vectors``, as ``load_tap`` gives them."""
+    SIDES: tl.constexpr = 1 if CAUSAL else 2
+    shift: tl.constexpr = SIGN * (p * DILATION - (P - 1) * DILATION // SIDES)
+    low = split_vectors(vectors[0].to(tl.float32), V)
+    if DILATION == 0 or shift % V == 0:
+        return low
+    else:
+        high = split_vectors(vectors[1].to(tl.float32), V)
+        return low[shift % V :] + high[: shift % V]
+
+
+@triton.jit
 def add_product(total, columns, factor, V: tl.constexpr):
     """V columns (BLOCK,) of each -> total + columns·factor."""
     result = total[:0]

@@ -39,7 +39,7 @@ def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     for size in (2, 4):
         monkeypatch.setitem(sums.TILES, size, (4, 1, 2, 2))
         monkeypatch.setitem(norm.TILES, size, (2, 4, 1, 2 * 4 * 16 // size, 1))
-        monkeypatch.setitem(depthwise.TILES, size, (4, 2, 2))
+        monkeypatch.setitem(depthwise.TILES, size, (4, 2, 2, 2))
     monkeypatch.setattr(statistics, "FRAMES", 16)
     monkeypatch.setattr(statistics, "LANES", 2)
 
@@ -110,7 +110,8 @@ def run_norm(path: ModuleType, inputs: Inputs) -> dict[str, Tensor]:
     norm, stats = (i.u, i.slope, i.gamma), i.stats
     partial = path.norm_gradient_sums(i.g, *norm, stats, i.lengths)
     coeff = path.gradient_statistics(partial, stats, i.kind, i.lengths, i.u.shape[1])
-    du, z, sums = path.norm_gradient(i.g, *norm, i.beta, stats, coeff, i.lengths, True)
+    du, z, rows = path.norm_gradient(i.g, *norm, i.beta, stats, coeff, i.lengths, True)
+    sums = rows.sum(0).view(4, -1)
     return {"du": du, "z": z, "gamma": sums[0], "beta": sums[1], "bias": sums[2],
             "slope": sums[3].sum()[None]}  # fmt: skip
 
@@ -233,10 +234,15 @@ def run_taps(
 ) -> dict[str, Tensor]:
     i = inputs
     g = torch.where(i.valid, i.g, 0.0)
-    dz, dweight, partial = path.depthwise_gradient(
+    dz, rows, partial = path.depthwise_gradient(
         g, i.u, i.slope, i.gamma, i.beta, i.stats, weight, dilation, causal, i.lengths
     )
-    return {"dz": dz, "weight": dweight, "sum": partial[0].sum(1), "product": partial[1].sum(1)}
+    return {
+        "dz": dz,
+        "weight": rows.sum(0).view(weight.shape),
+        "sum": partial[0].sum(1),
+        "product": partial[1].sum(1),
+    }
 
 
 def expected_taps(inputs: Inputs, weight: Tensor, dilation: int, causal: bool) -> dict[str, Tensor]:
@@ -251,7 +257,12 @@ def expected_taps(inputs: Inputs, weight: Tensor, dilation: int, causal: bool) -
     dz = torch.where(inputs.valid, dz, 0.0)
     xhat = inputs.normalized(u, slope, torch.ones_like(gamma), torch.zeros_like(gamma))
     scaled = dz * gamma[:, None]
-    return {"dz": dz, "weight": dweight, "sum": scaled.sum(1), "product": (scaled * xhat).sum(1)}
+    return {
+        "dz": dz,
+        "weight": dweight,
+        "sum": scaled.sum(1),
+        "product": (scaled * xhat).sum(1),
+    }
 
 
 TAPS = [  # taps, dilation, causal, lengths, shape, dtype
@@ -347,12 +358,32 @@ def test_empty_maps(path: ModuleType, device: str, shape: tuple[int, int, int]) 
     norm = (inputs.u, inputs.slope, inputs.gamma)
     partial = path.norm_gradient_sums(inputs.g, *norm, stats, None)
     coeff = path.gradient_statistics(partial, stats, "cumulative", None, 4)
-    du, z, sums = path.norm_gradient(inputs.g, *norm, inputs.beta, stats, coeff, None, True)
+    du, z, rows = path.norm_gradient(inputs.g, *norm, inputs.beta, stats, coeff, None, True)
     assert du.shape == z.shape == shape
-    assert sums.shape == (4, 4)
-    assert (sums == 0).all()
+    assert rows.shape == (1, 16)
+    assert (rows == 0).all()
     weight = torch.randn(4, 1, 3, device=device)
     arguments = (inputs.g, *norm, inputs.beta, stats, weight, 1, True, None)
-    dz, dweight, partial = path.depthwise_gradient(*arguments)
+    dz, rows, partial = path.depthwise_gradient(*arguments)
     assert dz.shape == shape
-    assert (dweight == 0).all()
+    assert rows.shape == (1, 12)
+    assert (rows == 0).all()
+
+
+@pytest.mark.parametrize(("channels", "taps", "outer", "counts"), [
+    (5, 3, 7, (1, 1, 1, 1)), (40, 1, 33, (3, 70, 130, 64)), (512, 3, 256, (8, 128, 8, 32)),
+])  # fmt: skip
+def test_the_parameters_rows_are_added_up(
+    path: ModuleType, device: str, channels: int, taps: int, outer: int, counts: tuple[int, ...]
+) -> None:
+    if INTERPRET and channels > 100:
+        pytest.skip("too slow in the interpreter")
+    columns = (4 * channels, channels * taps, 4 * channels, outer)
+    rows = [torch.randn(r, k, device=device) for r, k in zip(counts, columns, strict=True)]
+    result = path.parameter_gradients(*rows)
+    first, middle, second, last = (r.double().sum(0) for r in rows)
+    slopes = torch.stack([norm[3 * channels :].sum() for norm in (first, second)])
+    parts = (first[: 3 * channels], second[: 3 * channels], middle, last)
+    scale = max(r.double().abs().sum().item() for r in rows)
+    assert ((result[:-2] - torch.cat(parts)).abs() <= 1e-6 * max(counts)).all()
+    assert ((result[-2:] - slopes).abs() <= 1e-7 * scale).all()

@@ -37,10 +37,11 @@ def launches(
     with recorded() as found:
         partial = block_backward.norm_gradient_sums(u, u, *norm, stats, lengths)
         coeff = block_backward.gradient_statistics(partial, stats, kind, lengths, channels)
-        block_backward.norm_gradient(u, u, *norm, beta, stats, coeff, lengths, not with_lengths)
-        block_backward.depthwise_gradient(
-            u, u, *norm, beta, stats, weight, dilation, causal, lengths
-        )
+        norm_step = (u, u, *norm, beta, stats, coeff, lengths, not with_lengths)
+        *_, rows = block_backward.norm_gradient(*norm_step)
+        taps_step = (u, u, *norm, beta, stats, weight, dilation, causal, lengths)
+        _, taps_rows, _ = block_backward.depthwise_gradient(*taps_step)
+        block_backward.parameter_gradients(rows, taps_rows, rows, beta.view(1, channels))
     return found
 
 
