@@ -19,12 +19,12 @@ from itertools import count
 import torch
 from torch import Tensor, nn
 
+from convtasnet.block import Block
 from convtasnet.depthwise import DepthwiseConv
 from convtasnet.framing import Framing
 from convtasnet.model import ConvTasNet
 from convtasnet.norms import BATCH_EPS, EPS, BatchNorm, ChannelwiseNorm, CumulativeNorm, Norm
 from convtasnet.other_norms import LegacyCumulativeNorm
-from convtasnet.separator import Block
 
 NORM_KINDS: dict[type[Norm], str] = {
     CumulativeNorm: "cumulative",
@@ -159,7 +159,7 @@ def fold(model: ConvTasNet) -> FoldedModel:
     norm, gain, norm_offset = _fold_norm(separator.norm, numbers)
     bottleneck, offset = _linear(separator.bottleneck)
     offset = offset + bottleneck @ norm_offset  # what the residual path lacks
-    blocks, skip_offset = [], torch.zeros(separator.skip_chan, dtype=offset.dtype)
+    blocks, skip_offset = [], torch.zeros((), dtype=offset.dtype)
     for block in separator.blocks:
         assert isinstance(block, Block)
         folded, bias_out = _fold_block(block, offset, numbers, cast)
@@ -178,8 +178,8 @@ def fold(model: ConvTasNet) -> FoldedModel:
         bottleneck=cast((bottleneck * gain).T),
         blocks=tuple(blocks),
         n_cumulative=next(numbers),
-        skip_chan=separator.skip_chan,
-        mask_offset=cast(skip_offset if separator.skip_chan else offset),
+        skip_chan=len(skip_offset),
+        mask_offset=cast(skip_offset if len(skip_offset) else offset),
         mask_slope=separator.mask_prelu.weight.item(),
         mask_weight=cast(mask_weight.T),
         mask_bias=cast(mask_bias),
