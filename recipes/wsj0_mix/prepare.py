@@ -6,32 +6,36 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from wsj0_corpus import TEST_SETS, TRAIN_SETS, Wsj0Corpus, check_utterances, read_levels
-from wsj0_mixing import SCALINGS, Job, run_jobs
-from wsj0_tree import Target, finished, wrong_files
+from wsj0_levels import read_levels
+from wsj0_mixing import SCALINGS, Job, make_mixture
 
 from convtasnet.cli import run_main
-from convtasnet.cores import available_cores
 from convtasnet.data.checks import Problem, raise_problems
 from convtasnet.data.mixing_list import ListedMixture, draw_lists, read_list, write_list
 from convtasnet.data.wsj0_mix import FOLDERS, layout
-from convtasnet.files import replacing
+from convtasnet.generation.options import above, add_common, add_n_src, folders
+from convtasnet.generation.target import Target
+from convtasnet.generation.work import (
+    Portion,
+    digest,
+    generate,
+    remember_settings,
+    report_dry_run,
+)
+from convtasnet.generation.wsj0 import TEST_SETS, TRAIN_SETS, Wsj0Corpus, check_utterances
 
 log = logging.getLogger("wsj0_mix")
 
 SPLITS = tuple(FOLDERS.values())
 COUNTS = (20000, 5000, 3000)
-RATES = (8000, 16000)
-MODES = ("min", "max")
 
 Lists = Mapping[str, Sequence[ListedMixture]]
+Levels = Mapping[str, float] | None
 
 
 def prepare(options: argparse.Namespace) -> None:
@@ -59,17 +63,20 @@ def prepare(options: argparse.Namespace) -> None:
         if levels is not None and _stem(path) not in levels
     ]
     if options.dry_run:
-        report(problems, len(user_of))
+        report_dry_run(problems, len(user_of))
         return
     raise_problems(problems)
     for n_src, lists in wanted.items():
-        remember_settings(options, n_src, lists, levels)
+        settings = settings_of(options, lists, levels)
+        remember_settings(options.out / f"{n_src}speakers" / "settings.json", settings)
         if options.draw:
             for split, mixtures in lists.items():
                 write_list(options.out / "lists" / list_name(n_src, split), mixtures)
-        jobs = plan(options, n_src, lists, corpus, levels)
-        run_jobs(jobs, options.workers)
-        check_output(options, n_src, lists, lengths)
+        portions = [
+            portion(options, n_src, split, mixtures, corpus, levels, lengths)
+            for split, mixtures in lists.items()
+        ]
+        generate(portions, make_mixture, options.workers)
 
 
 def listed(options: argparse.Namespace, corpus: Wsj0Corpus, n_src: int) -> Lists:
@@ -100,122 +107,49 @@ def list_name(n_src: int, split: str) -> str:
     return f"mix_{n_src}_spk_{split}.txt"
 
 
-def report(problems: Sequence[Problem], n_utterances: int) -> None:
-    """Print all problems, each on a line, and fail if there are any.
-
-    Raises:
-        ValueError: there are problems.
-    """
-    for problem in problems:
-        print(problem)
-    if problems:
-        raise ValueError(f"{len(problems)} problems with the {n_utterances} utterances needed")
-    print(f"all {n_utterances} utterances needed are there; nothing was written")
-
-
-def remember_settings(
-    options: argparse.Namespace, n_src: int, lists: Lists, levels: Mapping[str, float] | None
-) -> None:
-    """Note what determines the samples, so that a tree is never made half one way, half another.
-
-    Raises:
-        ValueError: the tree was begun with other settings.
-    """
-    settings = {
-        "scaling": options.scaling,
-        "active_levels": "ITU-T P.56" if levels is None else _digest(sorted(levels.items())),
-        **{
-            f"list_{split}": _digest([(m.paths, m.gains_db) for m in mixtures])
-            for split, mixtures in lists.items()
-        },
+def settings_of(options: argparse.Namespace, lists: Lists, levels: Levels) -> dict[str, str]:
+    """What determines the samples."""
+    digests = {
+        f"list_{split}": digest([(m.paths, m.gains_db) for m in mixtures])
+        for split, mixtures in lists.items()
     }
-    path = options.out / f"{n_src}speakers" / "settings.json"
-    if path.is_file():
-        before = json.loads(path.read_text(encoding="utf-8"))
-        other = [key for key in settings if settings[key] != before.get(key)]
-        if other:
-            raise ValueError(
-                f"{path.parent} was begun with other settings ({', '.join(other)}): take another "
-                "--out, or delete that folder"
-            )
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    measured = "ITU-T P.56" if levels is None else digest(sorted(levels.items()))
+    return {"scaling": options.scaling, "active_levels": measured, **digests}
 
 
-def targets(options: argparse.Namespace, n_src: int, split: str) -> list[Target]:
-    """Folders to fill for one split."""
-    return [
-        Target(layout(options.out, n_src, rate, mode, split), rate, mode)
-        for rate in sorted(set(options.sample_rate))
-        for mode in sorted(set(options.mode))
-    ]
-
-
-def plan(
+def portion(
     options: argparse.Namespace,
     n_src: int,
-    lists: Lists,
+    split: str,
+    mixtures: Sequence[ListedMixture],
     corpus: Wsj0Corpus,
-    levels: Mapping[str, float] | None,
-) -> list[Job]:
-    """The mixtures that are not there yet."""
-    jobs: list[Job] = []
-    for split, mixtures in lists.items():
-        before = len(jobs)
-        folders = targets(options, n_src, split)
-        done = {target: finished(target, n_src) for target in folders}
-        for mixture in mixtures:
-            todo = tuple(target for target in folders if mixture.name not in done[target])
-            if todo:
-                paths = tuple(str(corpus.find(path)) for path in mixture.paths)
-                powers = None
-                if levels is not None:
-                    powers = tuple(levels[_stem(path)] for path in mixture.paths)
-                jobs.append(
-                    Job(mixture.name, paths, mixture.gains_db, powers, todo, options.scaling)
-                )
-        log.info(
-            "%d speakers, %s: %d mixtures, %d of them to make",
-            *(n_src, split, len(mixtures), len(jobs) - before),
-        )
-    return jobs
+    levels: Levels,
+    lengths: Mapping[str, int],
+) -> Portion[Job]:
+    """The mixtures of one list."""
+    by_name = {mixture.name: mixture for mixture in mixtures}
+    kinds = (*(f"s{k + 1}" for k in range(n_src)), "mix")
 
+    def job(name: str, targets: tuple[Target, ...]) -> Job:
+        mixture = by_name[name]
+        paths = tuple(str(corpus.find(path)) for path in mixture.paths)
+        powers = None if levels is None else tuple(levels[_stem(path)] for path in mixture.paths)
+        return Job(name, paths, mixture.gains_db, powers, targets, options.scaling)
 
-def check_output(
-    options: argparse.Namespace, n_src: int, lists: Lists, lengths: Mapping[str, int]
-) -> None:
-    """Look at all that was made: no file missing or too many, every rate and length right.
-
-    Raises:
-        ValueError: something is wrong; all is listed.
-    """
-    for split, mixtures in lists.items():
-        for target in targets(options, n_src, split):
-            expected = {m.name: target.length(lengths[p] for p in m.paths) for m in mixtures}
-            raise_problems(wrong_files(target, n_src, expected))
-            hours = sum(expected.values()) / target.sample_rate / 3600
-            log.info("%s: %d mixtures, %.2f hours", target.folder, len(mixtures), hours)
+    return Portion(
+        f"{n_src} speakers, {split}",
+        list(by_name),
+        [
+            Target(layout(options.out, n_src, rate, mode, split), kinds, rate, mode)
+            for rate, mode in folders(options)
+        ],
+        job,
+        lambda name, target: target.samples(lengths[path] for path in by_name[name].paths),
+    )
 
 
 def _stem(path: str) -> str:
     return PurePosixPath(path).stem
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
-
-
-def _above(limit: int) -> Callable[[str], int]:
-    """A type for argparse: whole numbers above the limit."""
-
-    def whole(text: str) -> int:
-        number = int(text)
-        if number <= limit:
-            raise ValueError
-        return number
-
-    whole.__name__ = f"whole number above {limit}"
-    return whole
 
 
 def parser() -> argparse.ArgumentParser:
@@ -225,7 +159,6 @@ def parser() -> argparse.ArgumentParser:
     )
     add = new.add_argument
     add("--corpus", type=Path, required=True, metavar="DIR", help="folder of WSJ0 (wav or sph)")
-    add("--out", type=Path, required=True, metavar="DIR", help="where 2speakers/… is made")
     source = new.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--lists", type=Path, metavar="DIR", help="folder of mix_{2,3}_spk_{tr,cv,tt}.txt"
@@ -233,23 +166,8 @@ def parser() -> argparse.ArgumentParser:
     source.add_argument(
         "--draw", action="store_true", help="draw lists of one's own, written to OUT/lists"
     )
-    add(
-        "--n-src",
-        type=_above(1),
-        nargs="+",
-        default=[2],
-        metavar="N",
-        help="speakers in a mixture; default: 2",
-    )
-    add(
-        "--sample-rate",
-        type=int,
-        nargs="+",
-        choices=RATES,
-        default=[8000],
-        help="in Hz; default: 8000",
-    )
-    add("--mode", nargs="+", choices=MODES, default=["min"], help="default: min")
+    add_n_src(new)
+    add_common(new, "2speakers/…")
     add("--scaling", choices=SCALINGS, default=SCALINGS[0], help="default: %(default)s")
     add(
         "--active-levels",
@@ -260,15 +178,13 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--counts",
-        type=_above(0),
+        type=above(0),
         nargs=3,
         default=COUNTS,
         metavar=("TR", "CV", "TT"),
         help="mixtures to draw; default: 20000 5000 3000",
     )
     add("--seed", type=int, default=0, help="of --draw; default: 0")
-    add("--workers", type=_above(0), default=available_cores(), help="default: one for each core")
-    add("--dry-run", action="store_true", help="write nothing, list all that is missing or wrong")
     return new
 
 

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from rich.progress import track
 from scipy.signal import resample_poly
-from wsj0_corpus import RATE
-from wsj0_tree import Target
 
 from convtasnet.active_level import active_speech_level
 from convtasnet.audio import read_audio, write_audio
 from convtasnet.data.mixing import PEAK
+from convtasnet.generation.target import Target
+from convtasnet.generation.wsj0 import RATE
 
 LEVEL_RATE = 8000  # Hz: the published recipe levels the 16 kHz files by the levels at 8 kHz too
 SCALINGS = ("published", "python-port")
@@ -45,33 +39,6 @@ class Job:
     scaling: str
 
 
-def run_jobs(jobs: Sequence[Job], workers: int) -> None:
-    """Make mixtures in this process, or in several."""
-    if workers < 2 or len(jobs) < 2:
-        for job in track(jobs, "Mixing", transient=True):
-            make_mixture(job)
-        return
-    context = multiprocessing.get_context("spawn")  # torch has threads: no forks
-    with ProcessPoolExecutor(workers, context, _start_worker) as pool:
-        chunk = max(1, min(16, len(jobs) // (4 * workers)))
-        made = pool.map(make_mixture, jobs, chunksize=chunk)
-        for _ in track(made, "Mixing", len(jobs), transient=True):
-            pass
-
-
-def _start_worker() -> None:
-    torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """Leave no process behind when the first one is killed: a pool's wait for work for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
 def make_mixture(job: Job) -> None:
     """Write a mixture and its sources, each file whole or not at all.
 
@@ -85,8 +52,7 @@ def make_mixture(job: Job) -> None:
     ]
     for target in job.targets:
         signals = mixed(wavs[target.sample_rate], powers, job.gains_db, target.mode, job.scaling)
-        files = target.files(job.name, len(job.paths))
-        for file, signal in zip(files, signals, strict=True):
+        for file, signal in zip(target.files(job.name).values(), signals, strict=True):
             write_audio(file, signal, target.sample_rate)
 
 

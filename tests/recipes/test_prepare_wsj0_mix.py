@@ -21,9 +21,10 @@ from convtasnet.data.module import Wsj0MixData
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "recipes" / "wsj0_mix"))
 
 import prepare
-import wsj0_corpus
+import wsj0_levels
 import wsj0_mixing
-import wsj0_tree
+
+from convtasnet.generation import wsj0
 
 SPEAKERS = {
     "si_tr_s": ("01a", "01b", "01c", "01d"),
@@ -45,7 +46,7 @@ def original(tmp_path_factory):
             for k in range(UTTERANCES):
                 seed += 1
                 seconds = 0.8 + 0.4 * (7 * seed % 10) / 10
-                wav = voice(seed, seconds * wsj0_corpus.RATE / TINY_RATE) * (0.1 + 0.3 * k)
+                wav = voice(seed, seconds * wsj0.RATE / TINY_RATE) * (0.1 + 0.3 * k)
                 sphere = speaker in ("01c", "06g")
                 suffix, kind = ("wv1", "NIST") if sphere else ("wav", "WAV")
                 file = root / "wsj0" / name / speaker / f"{speaker}o03{k}.{suffix}"
@@ -178,7 +179,7 @@ def test_a_killed_run_goes_on(original, tmp_path, monkeypatch):
         make_mixture(job)
 
     make_mixture = wsj0_mixing.make_mixture
-    monkeypatch.setattr(wsj0_mixing, "make_mixture", counted)
+    monkeypatch.setattr(prepare, "make_mixture", counted)
     run(original, out, "--draw", *COUNTS)
     assert contents(out) == whole  # the half-written file is gone
     assert before == {file: file.stat().st_mtime_ns for file in before}
@@ -214,7 +215,7 @@ def test_a_dry_run_lists_all_that_is_wrong(corpus, tmp_path, capsys):
     names = ["01a/01ao030", "01a/01ao031", "01a/01ao032", "01c/01co030", "01c/01co031"]
     lines = [f"wsj0/si_tr_s/{name}.wav 1 wsj0/si_tr_s/01d/01do030.wav -1" for name in names]
     arguments = ["--lists", write_lists(tmp_path / "lists", lines)]
-    with pytest.raises(ValueError, match="5 problems with the 6 utterances"):
+    with pytest.raises(ValueError, match="5 problems with the 6 recordings"):
         run(corpus, tmp_path / "out", *arguments, "--dry-run")
     shown = capsys.readouterr().out
     for path, reason in (
@@ -296,7 +297,7 @@ def test_any_folder_of_the_corpus(original, tmp_path):
     shutil.copytree(original / "wsj0/si_et_05", disks / "11-14.1/wsj0/si_et_05")
     listed = "wsj0/si_tr_s/01c/01co030.wav"
     for root in (original, original / "wsj0", disks):
-        found = wsj0_corpus.Wsj0Corpus(root).find(listed)
+        found = wsj0.Wsj0Corpus(root).find(listed)
         assert found
         assert found.endswith("/01c/01co030.wv1")
     with pytest.raises(FileNotFoundError, match="no utterances si_dt_05/"):
@@ -305,7 +306,7 @@ def test_any_folder_of_the_corpus(original, tmp_path):
 
 def test_the_second_microphone_is_not_taken(corpus):
     (corpus / "wsj0/si_tr_s/01c/01co030.wv1").rename(corpus / "wsj0/si_tr_s/01c/01co030.wv2")
-    assert wsj0_corpus.Wsj0Corpus(corpus).find("wsj0/si_tr_s/01c/01co030.wav") is None
+    assert wsj0.Wsj0Corpus(corpus).find("wsj0/si_tr_s/01c/01co030.wav") is None
 
 
 def test_errors_are_one_line(original, tmp_path, capsys):
@@ -315,6 +316,6 @@ def test_errors_are_one_line(original, tmp_path, capsys):
     assert capsys.readouterr().err == f"error: {tmp_path / 'none'}: no such folder\n"
 
 
-@pytest.mark.parametrize("module", [prepare, wsj0_corpus, wsj0_mixing, wsj0_tree])
+@pytest.mark.parametrize("module", [prepare, wsj0_levels, wsj0_mixing])
 def test_examples_in_the_docstrings(module):
     assert doctest.testmod(module).failed == 0

@@ -1,4 +1,4 @@
-"""The folders that the recipe fills: what is there, and whether it is right."""
+"""The folders that a recipe fills: what is there, and whether it is right."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.progress import track
-from wsj0_corpus import RATE
 
 from convtasnet.audio import audio_info
 from convtasnet.data.checks import Problem
@@ -24,33 +23,38 @@ class Target:
     """A folder ``…/wav8k/min/tr`` to fill.
 
     Args:
-        folder: holds ``mix``, ``s1``, ``s2``, ….
+        folder: holds one folder of each kind.
+        kinds: such as ``("s1", "s2", "mix")``.
         sample_rate: in Hz.
         mode: "min" cuts to the shortest source, "max" pads to the longest.
+
+    >>> target = Target(Path("wav8k/min/tr"), ("s1", "mix"), 8000, "min")
+    >>> [file.as_posix() for file in target.files("a").values()], target.samples([16001, 20000])
+    (['wav8k/min/tr/s1/a.wav', 'wav8k/min/tr/mix/a.wav'], 8001)
     """
 
     folder: Path
+    kinds: tuple[str, ...]
     sample_rate: int
     mode: str
 
-    def files(self, name: str, n_src: int) -> list[Path]:
-        """Files of a mixture: its sources, and then the mixture."""
-        kinds = [*(f"s{k + 1}" for k in range(n_src)), "mix"]
-        return [self.folder / kind / f"{name}.wav" for kind in kinds]
+    def files(self, name: str) -> dict[str, Path]:
+        """Files of a mixture by their kinds."""
+        return {kind: self.folder / kind / f"{name}.wav" for kind in self.kinds}
 
-    def length(self, at_16k: Iterable[int]) -> int:
-        """Samples of a mixture of sources of these lengths."""
-        chosen = min(at_16k) if self.mode == "min" else max(at_16k)
-        return -(-chosen * self.sample_rate // RATE)
+    def samples(self, lengths: Iterable[int], rate: int = 16000) -> int:
+        """Samples of a mixture of sources of these lengths at a rate in Hz."""
+        chosen = min(lengths) if self.mode == "min" else max(lengths)
+        return -(-chosen * self.sample_rate // rate)
 
 
-def finished(target: Target, n_src: int) -> set[str]:
-    """Names of the mixtures that are there with all their sources.
+def finished(target: Target) -> set[str]:
+    """Names of the mixtures of which all files are there.
 
     What a killed run left half-written has temporary names, and is deleted.
     """
     there = []
-    for file in target.files("", n_src):
+    for file in target.files("").values():
         names = os.listdir(file.parent) if file.parent.is_dir() else []
         for name in names:
             if _TEMPORARY.fullmatch(name):
@@ -59,15 +63,14 @@ def finished(target: Target, n_src: int) -> set[str]:
     return set.intersection(*there)
 
 
-def wrong_files(target: Target, n_src: int, expected: Mapping[str, int]) -> list[Problem]:
+def wrong_files(target: Target, expected: Mapping[str, int]) -> list[Problem]:
     """All that is wrong with a folder: files missing, unreadable, of a wrong rate or length, extra.
 
     Args:
         target: the folder.
-        n_src: sources in a mixture.
         expected: name of each mixture -> samples.
     """
-    owner = {file: name for name in expected for file in target.files(name, n_src)}
+    owner = {file: name for name in expected for file in target.files(name).values()}
 
     def look(file: Path) -> Problem | None:
         name = owner[file]
@@ -85,6 +88,6 @@ def wrong_files(target: Target, n_src: int, expected: Mapping[str, int]) -> list
     with ThreadPoolExecutor(_THREADS) as pool:
         looks = track(pool.map(look, owner), "Checking", len(owner), transient=True)
         problems = [problem for problem in looks if problem]
-    extra = sorted(finished(target, n_src) - expected.keys())
-    mix = target.folder / "mix"
-    return problems + [Problem(str(mix / f"{n}.wav"), n, "not in the list") for n in extra]
+    extra = sorted(finished(target) - expected.keys())
+    files = [(str(target.files(name)[target.kinds[-1]]), name) for name in extra]
+    return problems + [Problem(file, name, "not in the list") for file, name in files]

@@ -1,24 +1,20 @@
-"""WSJ0's utterances: where they lie, what is wrong with them, their listed active levels."""
+"""WSJ0's utterances: where they lie, and what is wrong with them."""
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from rich.progress import track
-
 from convtasnet.audio import audio_info
-from convtasnet.data.checks import Problem
+from convtasnet.data.checks import Problem, gather
 
 RATE = 16000  # Hz, of WSJ0
 TRAIN_SETS = ("si_tr_s",)
 TEST_SETS = ("si_dt_05", "si_et_05")
 # In the order in which they are taken where an utterance has several. wv2 is another microphone.
 SUFFIXES = (".wav", ".flac", ".wv1", ".sph")
-_THREADS = 8
+_CHUNK = 64
 
 
 class Wsj0Corpus:
@@ -94,23 +90,15 @@ def check_utterances(
         missing, unreadable (compressed SPHERE among them) or truncated files, another rate than
         16 kHz, more than one channel.
     """
-
-    def look(listed: str) -> int | Problem:
-        user, path = user_of[listed], corpus.find(listed)
-        if path is None:
-            absent = str(corpus.root / listed)
-            return Problem(absent, user, "no such utterance in any format", missing=True)
-        try:
-            return _length(path)
-        except (ValueError, OSError) as error:
-            return Problem(path, user, str(error).removeprefix(f"{path}: "))
-
-    listed = sorted(user_of)
-    with ThreadPoolExecutor(_THREADS) as pool:
-        looks = pool.map(look, listed)
-        found = list(track(looks, "Looking at WSJ0", len(listed), transient=True))
-    lengths = {name: one for name, one in zip(listed, found, strict=True) if isinstance(one, int)}
-    return lengths, [one for one in found if isinstance(one, Problem)]
+    found = {listed: corpus.find(listed) for listed in sorted(user_of)}
+    owner = {path: user_of[listed] for listed, path in found.items() if path}
+    lengths, problems = gather(owner, _length, _CHUNK, "Looking at WSJ0")
+    absent = [listed for listed, path in found.items() if path is None]
+    problems += [
+        Problem(str(corpus.root / listed), user_of[listed], "no such utterance in any format", True)
+        for listed in absent
+    ]
+    return {listed: lengths[path] for listed, path in found.items() if path in lengths}, problems
 
 
 def _length(path: str) -> int:
@@ -133,33 +121,3 @@ def _promised(path: str) -> int:
         if fields[:2] == ["sample_count", "-i"] and fields[2:] and fields[2].isdigit():
             return int(fields[2])
     return 0
-
-
-def read_levels(paths: Iterable[Path]) -> dict[str, float]:
-    """Active levels measured elsewhere, from files with lines ``utterance power``.
-
-    Returns:
-        Power (mean square while active, not dB) by the utterance's name without folder and suffix.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: a line that is not a name and a power above 0, with file and line.
-    """
-    levels = {}
-    for path in paths:
-        if not path.is_file():
-            raise FileNotFoundError(f"{os.path.abspath(path)}: no such file of active levels")
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-            fields = line.split()
-            if not fields:
-                continue
-            try:
-                name, power = fields[0], float(fields[1])
-            except (IndexError, ValueError):
-                name, power = "", math.nan
-            if len(fields) != 2 or not 0 < power < math.inf:
-                raise ValueError(
-                    f"{path}, line {number}: '{line.strip()}' is not a name and a power above 0"
-                )
-            levels[PurePosixPath(name).stem] = power
-    return levels

@@ -1,0 +1,1 @@
+"""Making data sets from corpora and lists: what the recipes share."""
