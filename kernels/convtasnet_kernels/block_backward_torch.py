@@ -71,6 +71,11 @@ def _to_frames(terms: Tensor, kind: str) -> Tensor:
     return block_torch.over_time(terms, kind)
 
 
+def _biased(u: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """A map (B, H, F) with its bias, if there is one, in the dtype of the statistics."""
+    return u.to(dtype) if bias is None else u.to(dtype) + bias.to(dtype)[:, None]
+
+
 def norm_gradient(
     g: Tensor,
     u: Tensor,
@@ -81,6 +86,7 @@ def norm_gradient(
     coefficients: Tensor,
     lengths: Tensor | None,
     needs_z: bool,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Gradient through a norm and its PReLU.
 
@@ -94,22 +100,26 @@ def norm_gradient(
         coefficients: (2, B, F) from ``gradient_statistics``.
         lengths: (B,) or None.
         needs_z: whether the norm's output is wanted once more.
+        bias: (H,) still to be added to u, or None.
 
     Returns:
         du (B, H, F) of u's dtype; the norm's output (B, H, F) as ``normalize`` gives it, or None;
         (rows, 4·H), to be added up over the rows: gradients of gamma, of beta, of a bias in front
         of the PReLU, and of the slope (over the channels, too).
     """
+    dtype = u.dtype
+    u = _biased(u, bias, stats.dtype)
     valid = block_torch.valid_frames(u, lengths)[:, None]
     g = torch.where(valid, g.to(stats.dtype), 0.0)
     xhat = block_torch.deviations(u, slope, stats)
     shift, steepness = coefficients[:, :, None]
     dv = g * gamma.to(g.dtype)[:, None] * stats[1, :, None] + shift + xhat * steepness
-    u_wide = u.to(g.dtype)
-    du = torch.where(u_wide > 0, dv, dv * slope.to(g.dtype))
-    z = block_torch.normalize(u, slope, gamma, beta, stats, lengths) if needs_z else None
-    terms = (g * xhat, g, du, torch.where(valid, dv * u_wide.clamp_max(0), 0.0))
-    return du.to(u.dtype), z, torch.cat([term.sum((0, 2)) for term in terms])[None]
+    du = torch.where(u > 0, dv, dv * slope.to(g.dtype))
+    z = None
+    if needs_z:
+        z = block_torch.normalize(u, slope, gamma, beta, stats, lengths).to(dtype)
+    terms = (g * xhat, g, du, torch.where(valid, dv * u.clamp_max(0), 0.0))
+    return du.to(dtype), z, torch.cat([term.sum((0, 2)) for term in terms])[None]
 
 
 def depthwise_gradient(
@@ -123,6 +133,7 @@ def depthwise_gradient(
     dilation: int,
     causal: bool,
     lengths: Tensor | None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradient through the depthwise convolution of a normalized map.
 
@@ -137,15 +148,18 @@ def depthwise_gradient(
         dilation: frames between two taps.
         causal: whether the taps reach back only.
         lengths: (B,) or None.
+        bias: (H,) still to be added to u, or None.
 
     Returns:
         dz (B, H, F) of u's dtype, the gradient of the norm's output; (rows, H·P), to be added up
         over the rows, that of weight; and ``norm_gradient_sums`` of dz.
     """
+    dtype = u.dtype
+    u = _biased(u, bias, stats.dtype)
     z = block_torch.normalized(u, slope, gamma, beta, stats, lengths)
     dz, dparams = depthwise_torch.backward(dy.to(z.dtype), z, weight, dilation, causal, True)
     valid = block_torch.valid_frames(u, lengths)[:, None]
-    dz = torch.where(valid, dz, 0.0).to(u.dtype)
+    dz = torch.where(valid, dz, 0.0).to(dtype)
     partial = norm_gradient_sums(dz, u, slope, gamma, stats, lengths)
     return dz, dparams[None, : weight.numel()], partial
 

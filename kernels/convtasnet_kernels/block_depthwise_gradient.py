@@ -15,10 +15,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from convtasnet_kernels.block_frames import load_statistics, normalized
+from convtasnet_kernels.block_frames import load_pivot, load_statistics, normalized
 from convtasnet_kernels.block_gradient_sums import CHUNK
 from convtasnet_kernels.block_tile import prelu
-from convtasnet_kernels.global_tile import item_length, item_pivot, load_slope, place
+from convtasnet_kernels.global_tile import item_length, load_slope, place
 from convtasnet_kernels.rows import (
     join_vectors,
     load_tap_vectors,
@@ -70,6 +70,7 @@ def _depthwise_gradient_kernel(
     stats_ptr,  # (2, B, T) float32, mean - K and rstd
     weight_ptr,  # (C, P)
     lengths_ptr,  # (B,) integers, valid frames, or None
+    bias_ptr,  # (C,) still to be added to u, or None
     dz_ptr,  # out: (B, C, T) gradient of the norm's output
     taps_ptr,  # out: (B·tiles·WARPS, C, P) float32, sums over frames for the taps' gradient
     partial_ptr,  # out: (2, B, chunks, T) float32, sums of dz·gamma and dz·gamma·xhat
@@ -94,7 +95,7 @@ def _depthwise_gradient_kernel(
     item, channel, tile = place(tl.program_id(0), C, tiles, CHUNK)
     length = item_length(lengths_ptr, item, T)
     slope = load_slope(slope_ptr)
-    pivot = item_pivot(u_ptr, slope_ptr, slope, item, length, C, T).to(tl.float32)
+    pivot = load_pivot(u_ptr, bias_ptr, slope, item, C, T, FOLD)
     vector = tile * BLOCK + tl.arange(0, BLOCK)
     rstd, center, rest = load_statistics(stats_ptr, pivot, item, B, vector, T, V, FOLD)
     rstd = split_vectors(rstd, V)
@@ -134,11 +135,13 @@ def _depthwise_gradient_kernel(
             )  # fmt: skip
             gamma = tl.load(gamma_ptr + k, mask=exists, other=0.0).to(tl.float32)
             beta = tl.load(beta_ptr + k, mask=exists, other=0.0).to(tl.float32)
+            if bias_ptr is not None:
+                bias = tl.load(bias_ptr + k, mask=exists, other=0.0).to(tl.float32)
             us = split_vectors(loaded[0].to(tl.float32), V)
             inside = tl.where(vector * V < T, beta, 0.0)  # where xhat, of rstd 0, is zero
             xhats, zs, dzs = (), (), ()
             for j in tl.static_range(V):
-                v = prelu(us[j], slope, FOLD)
+                v = prelu(us[j] + bias if bias_ptr is not None else us[j], slope, FOLD)
                 xhat = normalized(v, rstd[j], center[j], rest[j], FOLD)
                 if lengths_ptr is not None:
                     inside = tl.where(vector * V + j < length, beta, 0.0)
@@ -196,6 +199,7 @@ def depthwise_gradient(
     dilation: int,
     causal: bool,
     lengths: Tensor | None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the norm's output z and of the taps, and sums for the norm's own gradient.
 
@@ -211,6 +215,7 @@ def depthwise_gradient(
         dilation: frames between two taps.
         causal: whether the taps reach back only.
         lengths: (B,) valid frames, or None where all are.
+        bias: (C,) still to be added to u, or None.
 
     Returns:
         dz (B, C, T), zero beyond the valid frames; (rows, C·P) float32, whose sum over the rows is
@@ -228,7 +233,7 @@ def depthwise_gradient(
     taps = stats.new_empty((B * tiles * warps, weight.numel()))
     with torch.cuda.device_of(u):
         _depthwise_gradient_kernel[(B * partial.shape[2] * tiles,)](
-            du, u, slope, gamma, beta, stats, weight, lengths, dz, taps, partial,
+            du, u, slope, gamma, beta, stats, weight, lengths, bias, dz, taps, partial,
             B, T, tiles, **tap_arguments(weight.shape[2], dilation, causal, V),
             C=C, CHUNK=chunk, STEP=min(step, chunk), AHEAD=ahead, BLOCK=vectors, V=V, WARPS=warps,
             num_warps=warps, maxnreg=REGISTERS,

@@ -8,6 +8,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convtasnet_kernels.block_tile import prelu
+
 
 @triton.jit
 def load_frames(ptr, vector, T, V: tl.constexpr):
@@ -24,6 +26,15 @@ def load_frames(ptr, vector, T, V: tl.constexpr):
         second = tl.load(ptr + frame + 4, mask=live, other=0.0)
         both = tl.permute(tl.join(first, second), (0, 2, 1))
         return tl.reshape(both, (vector.shape[0], V))
+
+
+@triton.jit
+def load_pivot(u_ptr, bias_ptr, slope, item, C, T, FOLD: tl.constexpr):
+    """K, the first sample of an item (int64) of u + bias behind the PReLU, float32."""
+    u = tl.load(u_ptr + item * C * T).to(tl.float32)
+    if bias_ptr is not None:
+        u += tl.load(bias_ptr).to(tl.float32)
+    return prelu(u, slope, FOLD)
 
 
 @triton.jit

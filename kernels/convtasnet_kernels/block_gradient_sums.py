@@ -11,9 +11,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from convtasnet_kernels.block_frames import load_statistics, normalized
+from convtasnet_kernels.block_frames import load_pivot, load_statistics, normalized
 from convtasnet_kernels.block_tile import prelu
-from convtasnet_kernels.global_tile import item_length, item_pivot, load_slope, place
+from convtasnet_kernels.global_tile import item_length, load_slope, place
 
 
 @triton.jit(do_not_specialize=["B", "T", "tiles"])
@@ -40,7 +40,7 @@ def _gradient_sums_kernel(
     item, channel, tile = place(tl.program_id(0), C, tiles, CHUNK)
     length = item_length(lengths_ptr, item, T)
     slope = load_slope(slope_ptr)
-    pivot = item_pivot(u_ptr, slope_ptr, slope, item, length, C, T).to(tl.float32)
+    pivot = load_pivot(u_ptr, None, slope, item, C, T, FOLD)
     vector = tile * R + tl.arange(0, R)
     rstd, center, rest = load_statistics(stats_ptr, pivot, item, B, vector, T, V, FOLD)
     frame = (vector * V)[:, None] + tl.arange(0, V)[None, :]

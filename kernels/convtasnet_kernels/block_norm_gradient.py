@@ -13,10 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from convtasnet_kernels.block_frames import load_frames, load_statistics, normalized
+from convtasnet_kernels.block_frames import load_frames, load_pivot, load_statistics, normalized
 from convtasnet_kernels.global_tile import (
     item_length,
-    item_pivot,
     load_slope,
     place,
     spans,
@@ -35,6 +34,7 @@ def _norm_gradient_kernel(
     stats_ptr,  # (2, B, T) float32, mean - K and rstd
     coeff_ptr,  # (2 or 3, B, T) float32, of gradient_statistics
     lengths_ptr,  # (B,) integers, valid frames, or None
+    bias_ptr,  # (C,) still to be added to u, or None
     du_ptr,  # out: (B, C, T)
     z_ptr,  # out: (B, C, T) the norm's output; or None
     sums_ptr,  # out: (B·chunks, 4, C) float32, sums over frames of g·xhat, g, du, dv·min(u, 0)
@@ -56,7 +56,7 @@ def _norm_gradient_kernel(
     item, channel, chunk = place(program, C, chunks, BLOCK_C)
     length = item_length(lengths_ptr, item, T)
     slope = load_slope(slope_ptr)
-    pivot = item_pivot(u_ptr, slope_ptr, slope, item, length, C, T).to(tl.float32)
+    pivot = load_pivot(u_ptr, bias_ptr, slope, item, C, T, FOLD)
     row = (item * C + channel) * T
     g_ptr += row
     u_ptr += row
@@ -87,6 +87,8 @@ def _norm_gradient_kernel(
             mask = inside if C % BLOCK_C == 0 else inside & exists
             offsets = tl.cast(T, tl.int64) * i + frame
             u = us[i].to(tl.float32)
+            if bias_ptr is not None:
+                u += tl.load(bias_ptr + channel + i, mask=exists, other=0.0).to(tl.float32)
             g = gs[i].to(tl.float32)
             if lengths_ptr is not None:
                 g = tl.where(frame < length, g, 0.0)
@@ -133,6 +135,7 @@ def norm_gradient(
     coeff: Tensor,
     lengths: Tensor | None,
     needs_z: bool,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """The gradient of u, the norm's output once more, and the parameters' gradients.
 
@@ -149,6 +152,7 @@ def norm_gradient(
         coeff: of ``gradient_statistics``.
         lengths: (B,) valid frames, or None where all are.
         needs_z: whether the norm's output is wanted.
+        bias: (C,) still to be added to u, or None.
 
     Returns:
         du (B, C, T), zero beyond the valid frames; z (B, C, T) likewise, or None; and (rows, 4·C)
@@ -168,7 +172,7 @@ def norm_gradient(
     sums = stats.new_empty((B * chunks, 4 * C))
     with torch.cuda.device_of(u):
         _norm_gradient_kernel[(B * triton.cdiv(C, channels) * chunks,)](
-            g, u, slope, gamma, beta, stats, coeff, lengths, du, z, sums, B, T, chunks, steps,
+            g, u, slope, gamma, beta, stats, coeff, lengths, bias, du, z, sums, B, T, chunks, steps,
             C=C, BLOCK_C=channels, STAGES=stages, OWN=coeff.shape[0] == 3,
             R=vectors, V=fixed["V"], num_warps=warps, maxnreg=REGISTERS,
             enable_fp_fusion=coeff.shape[0] == 2,

@@ -104,13 +104,18 @@ def make_inputs(
     return Inputs(u, slope, gamma, beta, frames, kind, g)
 
 
-def run_norm(path: ModuleType, inputs: Inputs) -> dict[str, Tensor]:
-    """The three steps of a norm's backward."""
+def coefficients(path: ModuleType, inputs: Inputs) -> Tensor:
+    """The first two steps of a norm's backward."""
     i = inputs
-    norm, stats = (i.u, i.slope, i.gamma), i.stats
-    partial = path.norm_gradient_sums(i.g, *norm, stats, i.lengths)
-    coeff = path.gradient_statistics(partial, stats, i.kind, i.lengths, i.u.shape[1])
-    du, z, rows = path.norm_gradient(i.g, *norm, i.beta, stats, coeff, i.lengths, True)
+    partial = path.norm_gradient_sums(i.g, i.u, i.slope, i.gamma, i.stats, i.lengths)
+    return path.gradient_statistics(partial, i.stats, i.kind, i.lengths, i.u.shape[1])
+
+
+def run_norm(path: ModuleType, inputs: Inputs) -> dict[str, Tensor]:
+    """All three."""
+    i = inputs
+    norm = (i.u, i.slope, i.gamma, i.beta, i.stats)
+    du, z, rows = path.norm_gradient(i.g, *norm, coefficients(path, i), i.lengths, True)
     sums = rows.sum(0).view(4, -1)
     return {"du": du, "z": z, "gamma": sums[0], "beta": sums[1], "bias": sums[2],
             "slope": sums[3].sum()[None]}  # fmt: skip
@@ -305,6 +310,28 @@ def test_the_taps_equal_autograd(
         for name in ("sum", "product"):
             assert_near({name: result.pop(name)}, expected, ROUNDING.get(dtype, TOLERANCE))
     assert_near(result, expected)
+
+
+def test_a_bias_still_to_be_added(path: ModuleType, device: str) -> None:
+    inputs = make_inputs(device, (1, 3, 16), lengths=[13])
+    bias = torch.randn(3, device=device)
+    weight = torch.randn(3, 1, 2, device=device)
+    expected = {**run_norm(path, inputs), **run_taps(path, inputs, weight, 2, True)}
+    stats, coeff = inputs.stats, coefficients(path, inputs)
+    norm = (inputs.slope, inputs.gamma, inputs.beta, stats)
+    without = inputs.u - bias[:, None]
+    du, z, rows = path.norm_gradient(
+        inputs.g, without, *norm, coeff, inputs.lengths, True, bias=bias
+    )
+    g = torch.where(inputs.valid, inputs.g, 0.0)
+    dz, taps, partial = path.depthwise_gradient(
+        g, without, *norm, weight, 2, True, inputs.lengths, bias=bias
+    )
+    sums = rows.sum(0).view(4, 3)
+    result = {"du": du, "z": z, "gamma": sums[0], "beta": sums[1], "bias": sums[2], "dz": dz,
+              "weight": taps.sum(0).view(weight.shape), "sum": partial[0].sum(1),
+              "product": partial[1].sum(1)}  # fmt: skip
+    assert_near(result, {name: value.double() for name, value in expected.items()})
 
 
 @pytest.mark.parametrize("kind", KINDS)

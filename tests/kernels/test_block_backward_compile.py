@@ -25,6 +25,7 @@ def launches(
     dilation: int = 1,
     causal: bool = True,
     with_lengths: bool = False,
+    with_bias: bool = True,
     taps: int = 3,
 ) -> list[Launch]:
     """What the backward steps of a norm and of the taps before it launch."""
@@ -34,12 +35,13 @@ def launches(
     beta, stats = norm[1], u.new_empty((2, items, frames), dtype=FP32)
     weight = u.new_empty((channels, 1, taps), dtype=FP32)
     lengths = u.new_empty((items,), dtype=torch.int64) if with_lengths else None
+    bias = beta if with_bias else None
     with recorded() as found:
         partial = block_backward.norm_gradient_sums(u, u, *norm, stats, lengths)
         coeff = block_backward.gradient_statistics(partial, stats, kind, lengths, channels)
-        norm_step = (u, u, *norm, beta, stats, coeff, lengths, not with_lengths)
+        norm_step = (u, u, *norm, beta, stats, coeff, lengths, not with_lengths, bias)
         *_, rows = block_backward.norm_gradient(*norm_step)
-        taps_step = (u, u, *norm, beta, stats, weight, dilation, causal, lengths)
+        taps_step = (u, u, *norm, beta, stats, weight, dilation, causal, lengths, bias)
         _, taps_rows, _ = block_backward.depthwise_gradient(*taps_step)
         block_backward.parameter_gradients(rows, taps_rows, rows, beta.view(1, channels))
     return found
@@ -61,7 +63,9 @@ def test_lengths_and_whole_vectors_between_taps() -> None:
 
 @pytest.mark.parametrize("capability", [80, 100])
 def test_other_architectures(capability: int) -> None:
-    for launch in launches(FP16, (2, 5, 40), "channelwise", taps=2, with_lengths=True):
+    for launch in launches(
+        FP16, (2, 5, 40), "channelwise", taps=2, with_lengths=True, with_bias=False
+    ):
         assert launch.build(capability).asm["cubin"]
 
 
