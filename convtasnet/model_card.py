@@ -9,15 +9,10 @@ from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
 
+from convtasnet.metrics import METRICS
+
 TEMPLATE = Path(__file__).with_name("model_card.md")
 UNKNOWN = "Not stated."
-# Of evaluation's summary: shown name, unit.
-METRICS = {
-    "si_sdr": ("SI-SDR", "dB"),
-    "sdr": ("SDR", "dB"),
-    "stoi": ("STOI", ""),
-    "pesq": ("PESQ", "MOS"),
-}
 
 
 def model_card(
@@ -66,7 +61,10 @@ def model_card(
 def _rows(scores: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Name, mean and improvement of each metric that has a value."""
     return [
-        (shown, *(f"{scores[name + end]:.2f} {unit}".rstrip() for end in ("", "i")))
-        for name, (shown, unit) in METRICS.items()
+        (
+            name.upper().replace("_", "-"),
+            *(f"{scores[key]:.2f} {metric.unit}".rstrip() for key in (name, f"{name}i")),
+        )
+        for name, metric in METRICS.items()
         if scores.get(name) is not None and scores.get(f"{name}i") is not None
     ]

@@ -22,6 +22,7 @@ import torch
 
 from convtasnet.cli import Parser, run_main
 from convtasnet.losses import si_sdr
+from convtasnet.metrics import METRICS
 from convtasnet.model import ConvTasNet
 from convtasnet.portable import check_new_folder
 
@@ -52,7 +53,7 @@ def read_scores(path: Path) -> dict[str, Any]:
         summary = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"--scores {path} is no JSON: {error}") from None
-    if not isinstance(summary, dict) or "n" not in summary or "si_sdr" not in summary:
+    if not isinstance(summary, dict) or "n" not in summary or not summary.keys() & METRICS.keys():
         raise ValueError(f"--scores {path} is no summary.json of an evaluation")
     return {k: v for k, v in summary.items() if isinstance(v, int | float) or k == "split"}
 
