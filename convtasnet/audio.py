@@ -9,7 +9,7 @@ Files are read and written by libsndfile (``soundfile``): wav, FLAC, ogg and wha
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +27,13 @@ PathLike = str | os.PathLike[str]
 
 # Bits of the integer subtypes that are written, and the float one beside them.
 _PCM_BITS = {"PCM_16": 16, "PCM_24": 24, "PCM_32": 32}
-_SUBTYPES = (*_PCM_BITS, "FLOAT")
+SUBTYPES = (*_PCM_BITS, "FLOAT")
 # Subtypes whose samples can be NaN or infinite.
 FLOAT_SUBTYPES = ("FLOAT", "DOUBLE")
 # What libsndfile gives for a FLAC file whose header has no length.
 _UNKNOWN_FRAMES = 1 << 60
-_BLOCK = 1 << 18
+BLOCK = 1 << 18
+_MAX_WAV_BYTES = 2**32 - 2**16
 
 
 @dataclass(frozen=True)
@@ -132,18 +133,49 @@ def write_audio(
         ValueError: wrong shape, empty, NaN or infinite samples, samples beyond [-1, 1] in an
             integer format (nothing clips silently), or an unknown format.
     """
+    samples = np.asarray(wav.detach().cpu() if isinstance(wav, Tensor) else wav)
+    with audio_writer(path, sample_rate, samples.size, subtype) as write:
+        write(samples)
+
+
+@contextmanager
+def audio_writer(
+    path: PathLike, sample_rate: int, n_samples: int, subtype: str = "PCM_16"
+) -> Iterator[Callable[[np.ndarray], None]]:
+    """As ``write_audio``, block by block: gives a function that takes the next samples (k,).
+
+    Args:
+        path: the file.
+        sample_rate: in Hz.
+        n_samples: how many there will be: from 4 GiB on, a wav file needs another header (RF64).
+        subtype: as for ``write_audio``.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with audio_writer(f"{folder}/a.wav", 8000, 80) as write:
+    ...         write(np.zeros(50))
+    ...         write(np.zeros(30))
+    ...     audio_info(f"{folder}/a.wav").n_samples
+    80
+    """
     target = Path(_absolute(path))
-    samples = _samples_to_write(target, wav, subtype)
     file_format = target.suffix.lstrip(".").upper()
+    if subtype not in SUBTYPES:
+        raise ValueError(f"{target}: subtype is '{subtype}', expected one of {SUBTYPES}")
     if not sf.check_format(file_format, subtype):
         raise ValueError(f"{target}: can't write subtype {subtype} with suffix '{target.suffix}'")
     if sample_rate < 1:
         raise ValueError(f"{target}: sample_rate is {sample_rate}, expected at least 1 Hz")
-    with replacing(target) as temporary:
-        sf.write(temporary, samples, sample_rate, subtype=subtype, format=file_format)
+    if file_format == "WAV" and n_samples * _PCM_BITS.get(subtype, 32) // 8 > _MAX_WAV_BYTES:
+        file_format = "RF64"
+    with (
+        replacing(target) as temporary,
+        sf.SoundFile(temporary, "w", sample_rate, 1, subtype, format=file_format) as file,
+    ):
+        yield lambda samples: file.write(_samples_to_write(target, samples, subtype))
 
 
-def iter_blocks(path: PathLike, block: int = _BLOCK) -> Iterator[np.ndarray]:
+def iter_blocks(path: PathLike, block: int = BLOCK) -> Iterator[np.ndarray]:
     """Decode a whole file block by block, in bounded memory.
 
     Yields:
@@ -246,11 +278,8 @@ def _read(file: sf.SoundFile, path: PathLike, start: int | None, count: int) -> 
     return samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1)
 
 
-def _samples_to_write(target: Path, wav: Tensor | np.ndarray, subtype: str) -> np.ndarray:
+def _samples_to_write(target: Path, array: np.ndarray, subtype: str) -> np.ndarray:
     """Checked samples, as integers for the integer formats."""
-    if subtype not in _SUBTYPES:
-        raise ValueError(f"{target}: subtype is '{subtype}', expected one of {_SUBTYPES}")
-    array = wav.detach().cpu().numpy() if isinstance(wav, Tensor) else np.asarray(wav)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"{target}: shape is {tuple(array.shape)}, expected (T,) with T > 0")
     if not np.isfinite(array).all():

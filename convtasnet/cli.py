@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from convtasnet.audio import audio_info, check_samples, read_audio, write_audio
-from convtasnet.inference import rescale, separate
+from convtasnet.audio import SUBTYPES
+from convtasnet.levels import NORMALIZE
 from convtasnet.model import ConvTasNet
+from convtasnet.separation import check_inputs, separate_files
+from convtasnet.shipped import shipped_model
 
 log = logging.getLogger(__name__)
 
@@ -101,112 +103,29 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def separate_files(
-    files: Sequence[Path], checkpoint: Path | None, out: Path | None = None, device: str = "auto"
-) -> list[Path]:
-    """Separate audio files into ``NAME_s1.wav``, ``NAME_s2.wav``, … (16-bit).
-
-    Everything is checked before any file is separated. Outputs have the rate and length of their
-    input; stereo is averaged; levels follow :func:`convtasnet.inference.rescale`. Outputs of an
-    earlier run are replaced.
-
-    Args:
-        files: whatever libsndfile reads.
-        checkpoint: what ``ConvTasNet.from_pretrained`` takes.
-        out: folder of the outputs; None writes beside each input.
-        device: "auto", "cpu" or "cuda".
-
-    Returns:
-        The files written.
-
-    Raises:
-        ValueError, FileNotFoundError: bad inputs, all named; two inputs that would write one file;
-            an output that would replace an input; no checkpoint, or an unreadable one.
-    """
-    if checkpoint is None:
-        raise ValueError("--checkpoint is missing: name a training checkpoint (….ckpt)")
-    _check_inputs(files)
-    _check_outputs(files, [_stem(file, out) for file in files])
-    where = resolve_device(device)
-    model = ConvTasNet.from_pretrained(checkpoint).to(where)
-    outputs = {file: _targets(_stem(file, out), model.n_src) for file in files}
-    _check_inputs_stay(outputs)
-    if out is not None:
-        _make_folder(out)
-    written = []
-    for file, targets in outputs.items():
-        _separate_file(model, file, targets)
-        written += targets
-    return written
-
-
-def _separate_file(model: ConvTasNet, file: Path, targets: list[Path]) -> None:
-    channels = audio_info(file).channels
-    if channels > 1:
-        log.info("%s: the %d channels are averaged", file, channels)
-    mixture, rate = read_audio(file)
-    estimates = rescale(separate(model, mixture, rate), mixture)
-    for target, estimate in zip(targets, estimates, strict=True):
-        write_audio(target, estimate, rate)
-        print(target)
-
-
-def _make_folder(out: Path) -> None:
-    """Make the folder of the outputs now, rather than after the first file is separated."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise ValueError(f"--out {out}: it, or a part of it, is a file, not a folder") from None
-
-
-def _stem(file: Path, out: Path | None) -> Path:
-    """Absolute path of the outputs of ``file``, without ``_s1.wav``."""
-    return (file.parent if out is None else out).resolve() / file.stem
-
-
-def _targets(stem: Path, n_src: int) -> list[Path]:
-    return [stem.with_name(f"{stem.name}_s{i + 1}.wav") for i in range(n_src)]
-
-
-def _check_inputs(files: Sequence[Path]) -> None:
-    """Every file can be decoded and is finite, or one error that names all others."""
-    problems: list[str] = []
-    kinds = set()
-    for file in files:
-        try:
-            check_samples(file)
-        except USER_ERRORS as error:
-            problems.append(str(error))
-            kinds.add(type(error))
-    if problems:
-        kind = FileNotFoundError if kinds == {FileNotFoundError} else ValueError
-        raise kind("; ".join(problems))
-
-
-def _check_outputs(files: Sequence[Path], stems: Sequence[Path]) -> None:
-    """No two inputs share their outputs, and none is named twice."""
-    writers = defaultdict(list)
-    for file, stem in zip(files, stems, strict=True):
-        writers[stem].append(str(file))
-    clashes = [f"{stem}_s1.wav ({', '.join(who)})" for stem, who in writers.items() if who[1:]]
-    if clashes:
-        raise ValueError(f"more than one input would write {'; '.join(clashes)}")
-
-
-def _check_inputs_stay(outputs: dict[Path, list[Path]]) -> None:
-    """No output replaces an input."""
-    inputs = {file.resolve() for file in outputs}
-    lost = [str(target) for targets in outputs.values() for target in targets if target in inputs]
-    if lost:
-        raise ValueError(f"outputs would replace inputs: {', '.join(lost)}; use --out")
-
-
 class Parser(argparse.ArgumentParser):
     """Under ``run_main``, errors of arguments become one line and exit code 2, as all others do."""
 
     def error(self, message: str) -> NoReturn:
         """Raise a ValueError, where ``argparse`` would print the usage and exit."""
         raise ValueError(f"{message} (see {self.prog} --help)")
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """``KEY=VALUE`` of an option: JSON, and Python's True, False and None; anything else is text.
+
+    Example:
+        >>> [setting(text) for text in ("X=8", "causal=True", "norm_type=gLN")]
+        [('X', 8), ('causal', True), ('norm_type', 'gLN')]
+    """
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
+    words = {"True": True, "False": False, "None": None}
+    try:
+        return key, words[value] if value in words else json.loads(value)
+    except ValueError:
+        return key, value
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -216,15 +135,45 @@ def _parser() -> argparse.ArgumentParser:
         "separate",
         help="separate recordings into one file a speaker",
         description=(
-            "Separate each FILE into FILE_s1.wav, FILE_s2.wav, … of the same rate and length, 16 "
-            "bit, beside it or in --out. Several channels are averaged. Each voice gets the level "
-            "that it has in the mixture; if one would exceed full scale, all are attenuated "
-            "together, with a warning."
+            "Separate each FILE into FILE_s1.wav, FILE_s2.wav, … of the same rate and length, "
+            "beside it or in --out. Several channels are averaged. Any duration: memory does not "
+            "grow with it."
         ),
     )
     add.add_argument("files", nargs="+", type=Path, metavar="FILE", help="wav, flac, ogg, …")
-    add.add_argument("--checkpoint", type=Path, metavar="X", help="a training checkpoint (….ckpt)")
+    add.add_argument(
+        "--checkpoint",
+        metavar="X",
+        help=(
+            "a training checkpoint, a saved folder, a model of the Hugging Face hub, or another "
+            "toolkit's checkpoint; default: the model that comes with the package"
+        ),
+    )
+    add.add_argument(
+        "--hparams",
+        nargs="+",
+        default=[],
+        type=setting,
+        metavar="KEY=VALUE",
+        help="what another toolkit's checkpoint does not hold",
+    )
     add.add_argument("--out", type=Path, metavar="DIR", help="folder of the outputs; is made")
+    add.add_argument(
+        "--normalize",
+        choices=NORMALIZE,
+        default="mixture",
+        help=(
+            "levels: as in the mixture (the default), then all voices by one factor to full scale "
+            "(peak), or the model's own (none). Nothing clips: where a voice would exceed full "
+            "scale, all are attenuated together, with a warning"
+        ),
+    )
+    add.add_argument(
+        "--subtype",
+        choices=SUBTYPES,
+        default="PCM_16",
+        help="samples of the outputs; FLOAT keeps levels beyond full scale; default: %(default)s",
+    )
     add.add_argument("--device", choices=DEVICES, default="auto", help="default: %(default)s")
     add.add_argument("-v", "--verbose", action="store_true", help="tracebacks of errors too")
     return parser
@@ -239,4 +188,10 @@ def _run(arguments: Sequence[str] | None) -> None:
     options = _parser().parse_args(arguments)
     level = logging.DEBUG if options.verbose else logging.INFO
     logging.basicConfig(level=level, format="%(levelname)s: %(message)s")
-    separate_files(options.files, options.checkpoint, options.out, options.device)
+    source = options.checkpoint or shipped_model()
+    check_inputs(options.files, options.out)
+    device = resolve_device(options.device)
+    model = ConvTasNet.from_pretrained(source, dict(options.hparams) or None).to(device)
+    written = separate_files(model, options.files, options.out, options.normalize, options.subtype)
+    for file in written:
+        print(file, flush=True)

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from convtasnet.losses import best_permutation
-from convtasnet.resampling import resample
+from convtasnet.audio import BLOCK
+from convtasnet.levels import Levels
+from convtasnet.pieces import PieceSeparator, chunk_samples
+from convtasnet.resampling import Resampler
 
-log = logging.getLogger(__name__)
-
-CHUNK_SECONDS = 48.0  # longer recordings are separated in pieces of this length
 MAX_SAMPLE_RATE = 10_000_000
-OVERLAP_SECONDS = 8.0  # at least shared by neighbors: tells the speakers apart
 
 Wav = TypeVar("Wav", Tensor, np.ndarray)
+
+
+class Separation(Protocol):
+    """A separation under way: mixture (k,) in, all voices (n_src, m) that are final out."""
+
+    def push(self, mixture: Tensor, /) -> Tensor:
+        """Take a part of the mixture."""
+
+    def flush(self) -> Tensor:
+        """Give the rest."""
 
 
 def separate(model: nn.Module, wav: Wav, sample_rate: int) -> Wav:
     """Separate one recording.
 
-    Up to 48 s the result is one pass of the model. Longer recordings go through it in pieces of
-    48 s that share 8 s or more: each piece's voices are put into the order that continues the
-    previous piece best there, and faded in halfway. So the memory beyond the input and the output
-    does not grow with the duration, and a voice keeps its place. Causal models are run in pieces
-    too, each without the state of the one before.
+    Up to 48 s the result is one pass of the model. Longer recordings go through it in pieces of at
+    most 48 s that share a sixth of it or more, see :class:`convtasnet.pieces.PieceSeparator`: the
+    memory beyond the input and the output does not grow with the duration, and a voice keeps its
+    place. Causal models are run in pieces too, each without the state of the one before.
 
     Args:
         model: a separator, called as ``model(mixture)`` with attributes ``sample_rate`` and
@@ -55,26 +61,64 @@ def separate(model: nn.Module, wav: Wav, sample_rate: int) -> Wav:
         (2, 44100)
     """
     mixture = _checked_mixture(wav, sample_rate)
+    length = mixture.shape[-1]
+    output = mixture.new_empty(int(model.n_src), length)  # type: ignore[arg-type]
+    end = 0
+    for voices in separated(model, mixture.split(BLOCK), sample_rate, length):
+        output[:, end : end + voices.shape[1]] = voices
+        end += voices.shape[1]
+    return output if isinstance(wav, Tensor) else output.numpy()
+
+
+def separated(
+    model: nn.Module, mixture: Iterable[Tensor], sample_rate: int, length: int
+) -> Iterator[Tensor]:
+    """Separate a recording that comes in blocks, in bounded memory.
+
+    Args:
+        model: as for :func:`separate`.
+        mixture: float32 blocks (k,), ``length`` samples in all.
+        sample_rate: of the mixture in Hz.
+        length: samples of the mixture, at least 1.
+
+    Yields:
+        Blocks (n_src, m) float32 at ``sample_rate``, ``length`` samples in all.
+    """
     rate = int(model.sample_rate)  # type: ignore[arg-type]
+    down, up = Resampler(sample_rate, rate), Resampler(rate, sample_rate)
     with evaluating(model):
-        estimates = _separate_in_pieces(
-            model,
-            resample(mixture, sample_rate, rate),
-            chunk=round(CHUNK_SECONDS * rate),
-            overlap=round(OVERLAP_SECONDS * rate),
-        )
-    estimates = resample(estimates, rate, sample_rate, n_samples=mixture.shape[-1])
-    return estimates if isinstance(wav, Tensor) else estimates.numpy()
+        separation = start_separation(model, -(-length * rate // sample_rate))
+        missing = length
+        for voices in _through(mixture, down, separation, up):
+            # Both ways are rounded up: there may be some samples more than there were.
+            block = voices[:, :missing]
+            missing -= block.shape[1]
+            yield block
+    if missing:
+        yield voices.new_zeros(voices.shape[0], missing)
+
+
+def start_separation(model: nn.Module, length: int) -> Separation:
+    """How a model separates ``length`` samples of its rate: the one place that decides it."""
+    return PieceSeparator(model, chunk_samples(model, length))
+
+
+def _through(
+    mixture: Iterable[Tensor], down: Resampler, separation: Separation, up: Resampler
+) -> Iterator[Tensor]:
+    for block in mixture:
+        yield up.push(separation.push(down.push(block)))
+    yield up.push(separation.push(down.push(block[:0], end=True)))
+    yield up.push(separation.flush(), end=True)
 
 
 def rescale(estimates: Wav, mixture: Wav) -> Wav:
     """Give the estimates the level that they have in the mixture, and keep them in full scale.
 
-    A model trained on SI-SDR leaves the scale (and the sign) of its outputs open. Each is scaled
-    by its projection onto the mixture, ``g_i = <x, s_i> / <s_i, s_i>``: the least-squares fit of
-    that output alone to the mixture. If any of them then exceeds full scale (1.0), all are
-    attenuated by one factor, with a warning, so that nothing clips and their balance stays. Zeros
-    stay zeros.
+    As files are written by default, see :meth:`convtasnet.levels.Levels.gains`: each output is
+    scaled by its least-squares fit to the mixture, ``g_i = <x, s_i> / <s_i, s_i>``. If any of them
+    then exceeds full scale (1.0), all are attenuated by one factor, with a warning, so that nothing
+    clips and their balance stays. Zeros stay zeros.
 
     Args:
         estimates: (n_src, T).
@@ -84,7 +128,7 @@ def rescale(estimates: Wav, mixture: Wav) -> Wav:
         (n_src, T), type and dtype of ``estimates``, within [-1, 1].
 
     Raises:
-        ValueError: the shapes do not fit.
+        ValueError: the shapes do not fit, or they hold NaN or infinity.
 
     Example:
         >>> voices = torch.eye(2).repeat(1, 100)
@@ -99,83 +143,15 @@ def rescale(estimates: Wav, mixture: Wav) -> Wav:
     if isinstance(estimates, np.ndarray):
         both = (torch.from_numpy(np.ascontiguousarray(x)) for x in (estimates, mixture))
         return rescale(*both).numpy()
+    levels = Levels(len(estimates))
+    for block, mix in zip(estimates.split(BLOCK, 1), mixture.split(BLOCK), strict=True):
+        levels.add(block, mix)
+    gains = levels.gains().to(estimates.device)
     # In place from here on: an hour of two voices at 44.1 kHz is 1.3 GB.
     scaled = estimates.detach().clone()
-    for voice in scaled:
-        voice *= _level_gain(voice, mixture)
-    peak = max(-float(scaled.amin()), float(scaled.amax()))
-    if peak <= 1:
-        return scaled
-    log.warning("outputs reach %.2f of full scale: all attenuated by %.2f", peak, 1 / peak)
-    return scaled.div_(peak).clamp_(-1, 1)  # the division may round up to just above 1
-
-
-def _level_gain(voice: Tensor, mixture: Tensor) -> float:
-    """Least-squares gain of (T,) towards the mixture (T,); summed in float64 piece by piece."""
-    energy = projection = 0.0
-    for part, mix in zip(voice.split(1 << 20), mixture.split(1 << 20), strict=True):
-        part, mix = part.double(), mix.to(part.device).double()
-        energy += float(part @ part)
-        projection += float(part @ mix)
-    return projection / energy if energy > 0 else 1.0
-
-
-def _separate_in_pieces(model: nn.Module, mixture: Tensor, chunk: int, overlap: int) -> Tensor:
-    """(T,) -> (n_src, T), at the model's rate, on the device of ``mixture``."""
-    length = mixture.shape[-1]
-    output = mixture.new_empty(int(model.n_src), length)  # type: ignore[arg-type]
-    end = 0
-    for start in chunk_starts(length, chunk, overlap):
-        piece = _run(model, mixture[start : start + chunk])
-        shared = end - start
-        if shared > 0:
-            piece = piece[_continuation(output[:, start:end], piece[:, :shared])]
-            _fade_in(output[:, start:end], piece[:, :shared], overlap // 2)
-        output[:, end : start + chunk] = piece[:, shared:]
-        end = start + piece.shape[-1]
-    return output
-
-
-def chunk_starts(length: int, chunk: int, overlap: int) -> list[int]:
-    """First samples of the pieces; all are ``chunk`` long, the last one ends with the recording.
-
-    Example:
-        >>> chunk_starts(11, 4, 1), chunk_starts(4, 4, 1), chunk_starts(5, 4, 1)
-        ([0, 3, 6, 7], [0], [0, 1])
-    """
-    if length <= chunk:
-        return [0]
-    return [*range(0, length - chunk, chunk - overlap), length - chunk]
-
-
-def _run(model: nn.Module, mixture: Tensor) -> Tensor:
-    """One pass, (T,) -> (n_src, T), computed on the model's device."""
-    weight = next(model.parameters(), mixture)
-    with torch.inference_mode():
-        estimates = model(mixture.to(weight.device, weight.dtype))
-    return estimates.to(mixture.device, mixture.dtype)
-
-
-def _continuation(before: Tensor, after: Tensor) -> list[int]:
-    """Order of the new piece's voices that continues the old one's, (n_src, T) both.
-
-    The inner products over the shared stretch weigh each voice by its energy there, so the faint
-    remains of a voice that pauses do not decide; all zero, they keep the order.
-    """
-    before, after = (x - x.mean(-1, keepdim=True) for x in (before, after))
-    return best_permutation((after @ before.T)[None])[0].tolist()
-
-
-def _fade_in(before: Tensor, after: Tensor, length: int) -> None:
-    """Turn ``before`` into ``after``, (n_src, T), in place, over ``length`` samples halfway.
-
-    Halfway, because both pieces lack context at their ends.
-    """
-    start = (before.shape[-1] - length) // 2
-    ramp = torch.linspace(0, 1, length + 2, device=before.device)[1:-1]
-    middle = slice(start, start + length)
-    before[:, middle] += ramp * (after[:, middle] - before[:, middle])
-    before[:, start + length :] = after[:, start + length :]
+    for voice, gain in zip(scaled, gains, strict=True):
+        voice *= gain
+    return scaled.clamp_(-1, 1)  # the product may round up to just above 1
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import torch
@@ -9,6 +10,7 @@ import torchaudio
 from torch import Tensor
 
 _MAX_REDUCED_RATE = 12000
+_FILTER_WIDTH, _ROLLOFF = 6, 0.99  # torchaudio's defaults
 
 
 def resample(wav: Tensor, orig_rate: int, new_rate: int, n_samples: int | None = None) -> Tensor:
@@ -47,6 +49,57 @@ def resample(wav: Tensor, orig_rate: int, new_rate: int, n_samples: int | None =
     if wav.shape[-1] == n_samples:
         return wav
     return torch.nn.functional.pad(wav, (0, n_samples - wav.shape[-1]))
+
+
+class Resampler:
+    """Resamples a signal that comes in parts, in bounded memory, to what :func:`resample` gives.
+
+    Args:
+        orig_rate: rate of the parts in Hz.
+        new_rate: rate wanted in Hz.
+
+    >>> x = torch.randn(2, 44100)
+    >>> resampler = Resampler(44100, 8000)
+    >>> parts = [resampler.push(part) for part in x.split(1000, -1)]
+    >>> parts.append(resampler.push(x[:, :0], end=True))
+    >>> torch.testing.assert_close(torch.cat(parts, -1), resample(x, 44100, 8000))
+    """
+
+    def __init__(self, orig_rate: int, new_rate: int) -> None:
+        self._orig, self._new = rate_ratio(orig_rate, new_rate)
+        # Frames of ``orig`` samples in, ``new`` samples out; a filter reaches so many to each side.
+        reach = _FILTER_WIDTH / (_ROLLOFF * min(self._orig, self._new))
+        self._margin = math.ceil(reach + 1 / self._orig)
+        # Its filters are computed in float64: float32 would be off by 5e-5 at some pairs of rates.
+        convert = torchaudio.transforms.Resample(self._orig, self._new, dtype=torch.float64)
+        self._convert = convert.float()
+        self._buffer: Tensor | None = None
+        self._passed = 0  # frames at the start of the buffer that are done
+
+    def push(self, wav: Tensor, end: bool = False) -> Tensor:
+        """Take (..., k) and give all samples that are final, (..., m); at the end, the rest too."""
+        if self._orig == self._new:
+            return wav
+        self._buffer = wav if self._buffer is None else torch.cat([self._buffer, wav], -1)
+        if end:
+            rest = self._converted()
+            self._buffer, self._passed = None, 0
+            return rest
+        done = self._buffer.shape[-1] // self._orig - self._margin
+        if done <= self._passed:
+            return wav[..., :0]
+        final = self._converted()[..., : (done - self._passed) * self._new]
+        kept = max(0, done - self._margin)
+        self._buffer, self._passed = self._buffer[..., kept * self._orig :], done - kept
+        return final
+
+    def _converted(self) -> Tensor:
+        """The buffer from the first frame that is not done on; its end lacks what is to come."""
+        assert self._buffer is not None
+        if not self._buffer.shape[-1]:
+            return self._buffer
+        converted = self._convert.to(self._buffer.device)(self._buffer)
+        return converted[..., self._passed * self._new :]
 
 
 def rate_ratio(orig_rate: int, new_rate: int) -> tuple[int, int]:

@@ -16,12 +16,10 @@ asked for, in that toolkit's own names; values are JSON (true, 3, null), anythin
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 from pathlib import Path
-from typing import Any
 
-from convtasnet.cli import Parser, run_main
+from convtasnet.cli import Parser, run_main, setting
 from convtasnet.importers.speechbrain import PARTS
 from convtasnet.model import ConvTasNet
 from convtasnet.portable import check_new_folder
@@ -41,18 +39,6 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--half", action="store_true", help="weights in float16")
     return parser.parse_args()
-
-
-def setting(text: str) -> tuple[str, Any]:
-    """``key=value``; JSON's and Python's words for true, false and nothing are taken."""
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
-    words = {"True": True, "False": False, "None": None}
-    try:
-        return key, words[value] if value in words else json.loads(value)
-    except ValueError:
-        return key, value
 
 
 def source_of(files: list[str]) -> str:

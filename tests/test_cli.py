@@ -6,14 +6,24 @@ import numpy as np
 import pytest
 import soundfile as sf
 import torch
-from tiny_model import write_checkpoint
+from documents import ROOT
+from tiny_model import TINY, write_checkpoint
 
+from convtasnet import ConvTasNet, pieces, separate, shipped
 from convtasnet.cli import main, resolve_device, run_hydra, run_main
+from convtasnet.inference import rescale
+
+ASSETS = ROOT / "tests" / "assets"
 
 
 @pytest.fixture
 def checkpoint(tmp_path):
     return write_checkpoint(tmp_path / "models" / "best.ckpt")
+
+
+@pytest.fixture(autouse=True)
+def no_model_in_the_package(monkeypatch, tmp_path):
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "nothing")
 
 
 def write_wav(path, seconds=0.3, rate=8000, channels=1, level=0.1):
@@ -77,10 +87,74 @@ def test_nothing_clips(checkpoint, tmp_path):
     assert sum(full) == 1
 
 
+def test_the_files_hold_what_separate_gives(checkpoint, tmp_path, monkeypatch):
+    """Also where the recording is separated in pieces, and resampled in blocks."""
+    monkeypatch.setattr(pieces, "CHUNK_SECONDS", 1.0)
+    wav = 0.1 * torch.randn(150_001)
+    sf.write(tmp_path / "a.wav", wav.numpy(), 44100, subtype="FLOAT")
+    model = ConvTasNet.from_pretrained(checkpoint)
+    voices = separate(model, wav, 44100)
+    for normalize, expected in (("none", voices), ("mixture", rescale(voices, wav))):
+        words = ("--subtype", "FLOAT", "--normalize", normalize)
+        assert run(tmp_path / "a.wav", "--checkpoint", checkpoint, *words) == 0
+        for number, voice in enumerate(expected, start=1):
+            samples, rate = sf.read(tmp_path / f"a_s{number}.wav", dtype="float32")
+            assert rate == 44100
+            torch.testing.assert_close(torch.from_numpy(samples), voice, atol=1e-6, rtol=1e-5)
+    assert sf.info(tmp_path / "a_s1.wav").subtype == "FLOAT"
+
+
+def test_levels_of_files(checkpoint, tmp_path, caplog):
+    loud = tmp_path / "loud.wav"
+    sf.write(loud, np.random.default_rng(0).uniform(-8, 8, 4000), 8000, subtype="FLOAT")
+
+    def peaks(*words):
+        caplog.clear()
+        assert run(loud, "--checkpoint", checkpoint, *words) == 0
+        return [abs(sf.read(tmp_path / f"loud_s{i}.wav")[0]).max() for i in (1, 2)]
+
+    full = peaks("--subtype", "FLOAT")
+    assert max(full) > 1.5
+    assert "attenuated" not in caplog.text
+    held = peaks("--subtype", "PCM_24")
+    assert "attenuated" in caplog.text
+    assert max(held) == pytest.approx(1, abs=1e-6)
+    assert held[0] / held[1] == pytest.approx(full[0] / full[1], rel=1e-4)
+    assert peaks("--normalize", "peak", "--subtype", "FLOAT") == pytest.approx(held, rel=1e-4)
+
+
+def test_the_packages_own_model_needs_no_checkpoint(tmp_path, monkeypatch):
+    ConvTasNet(**TINY, n_src=3).save_pretrained(tmp_path / "own")
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "own")
+    assert run(write_wav(tmp_path / "a.wav")) == 0
+    assert (tmp_path / "a_s3.wav").is_file()
+
+
+def test_another_toolkits_checkpoint(tmp_path, capsys):
+    file = write_wav(tmp_path / "a.wav")
+    checkpoint = ASSETS / "interop" / "torchaudio_relu" / "model.pt"
+    assert run(file, "--checkpoint", checkpoint) == 2
+    assert "--hparams msk_num_layers=… msk_activate=…" in capsys.readouterr().err
+    hparams = ("msk_num_layers=3", "msk_activate=relu")
+    assert run(file, "--checkpoint", checkpoint, "--hparams", *hparams) == 0
+
+
+def test_a_model_that_gives_nan_leaves_no_file(checkpoint, tmp_path, capsys):
+    content = torch.load(checkpoint, weights_only=True)
+    content["state_dict"]["model.encoder.filterbank._filters"][0] = torch.nan
+    torch.save(content, checkpoint)
+    file = write_wav(tmp_path / "in" / "a.wav")
+    assert run(file, "--checkpoint", checkpoint) == 2
+    assert "a.wav: the separated voices hold NaN" in capsys.readouterr().err
+    assert os.listdir(tmp_path / "in") == ["a.wav"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["a.wav"], "--checkpoint is missing"),
+        (["a.wav", "--checkpoint", "CKPT", "--normalize", "loud"], "'loud'"),
+        (["a.wav", "--checkpoint", "CKPT", "--hparams", "n_src=2"], "holds its own"),
         (["a.wav", "--checkpoint", "absent.ckpt"], "absent.ckpt"),
         (["a.wav", "--checkpoint", "text.wav"], "cannot be read as a checkpoint"),
         (["--checkpoint", "CKPT"], "FILE"),

@@ -1,4 +1,3 @@
-import itertools
 import subprocess
 import sys
 
@@ -8,8 +7,9 @@ import torch
 from tiny_model import TINY
 from torch import nn
 
-from convtasnet import ConvTasNet, inference
-from convtasnet.inference import chunk_starts, rescale, separate
+from convtasnet import ConvTasNet, pieces
+from convtasnet.inference import rescale, separate
+from convtasnet.resampling import resample
 
 RATE = 8000
 
@@ -39,8 +39,7 @@ def model():
 
 @pytest.fixture
 def short_pieces(monkeypatch):
-    monkeypatch.setattr(inference, "CHUNK_SECONDS", 0.5)
-    monkeypatch.setattr(inference, "OVERLAP_SECONDS", 0.1)
+    monkeypatch.setattr(pieces, "CHUNK_SECONDS", 0.5)
 
 
 def two_bands(n_samples):
@@ -117,43 +116,16 @@ def test_training_flags_come_back(model):
     assert model.training
 
 
-@pytest.mark.parametrize("pieces", [1, 2, 5])
-@pytest.mark.parametrize("offset", [-1, 0, 1])
-def test_pieces_lose_nothing_and_swap_nobody(short_pieces, pieces, offset):
-    sources = two_bands(pieces * 4000 + offset)
+@pytest.mark.parametrize("rate", [8000, 44100])
+def test_long_recordings_lose_nothing_and_swap_nobody(short_pieces, rate):
+    sources = resample(two_bands(23001), RATE, rate)
     model = BandSplitter()
-    estimates = separate(model, sources.sum(0), RATE)
+    estimates = separate(model, sources.sum(0), rate)
     assert estimates.shape == sources.shape
-    assert max(model.lengths) <= 4000
-    torch.testing.assert_close(estimates.sum(0), sources.sum(0), atol=1e-4, rtol=0)
-    first_piece = BandSplitter()(sources.sum(0)[:4000])
-    whole = torch.stack(
-        [max(sources, key=lambda source: abs(source[:4000] @ voice)) for voice in first_piece]
-    )
-    error = (estimates - whole).square().sum(1) / whole.square().sum(1)
+    assert 3000 < max(model.lengths) <= 4000
+    order = [0, 1] if float(sources.sum(0)[0]) > 0 else [1, 0]
+    error = (estimates - sources[order]).square().sum(1) / sources.square().sum(1)
     assert float(error.max()) < 0.05
-
-
-def test_pieces_that_share_silence_keep_their_order(short_pieces):
-    class Gains(nn.Module):
-        sample_rate, n_src = RATE, 3
-
-        def forward(self, mix):
-            return torch.tensor([[0.2], [-0.3], [1.1]]) * mix
-
-    mixture = two_bands(7200).sum(0)
-    mixture[3200:4000] = 0
-    torch.testing.assert_close(separate(Gains(), mixture, RATE), Gains()(mixture))
-
-
-@pytest.mark.parametrize("length", [*range(1, 40), 10**7])
-def test_chunks_cover_everything(length):
-    chunk, overlap = 10, 3
-    starts = chunk_starts(length, chunk, overlap)
-    assert starts[0] == 0
-    assert starts[-1] + chunk >= length
-    assert length <= chunk or starts[-1] + chunk == length
-    assert all(0 < b - a <= chunk - overlap for a, b in itertools.pairwise(starts))
 
 
 def test_rescale_restores_levels():

@@ -8,6 +8,7 @@ import pytest
 import soundfile as sf
 import torch
 
+from convtasnet import audio
 from convtasnet.audio import audio_info, iter_blocks, read_audio, write_audio
 from convtasnet.resampling import resample
 
@@ -166,10 +167,9 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path, wav, subtype, word
 
 def test_a_failing_write_leaves_no_temporary_file(tmp_path, monkeypatch):
     def full_disk(*args, **kwargs):
-        (tmp_path / args[0]).write_bytes(b"half")
         raise OSError("disk full")
 
-    monkeypatch.setattr(sf, "write", full_disk)
+    monkeypatch.setattr(sf.SoundFile, "write", full_disk)
     with pytest.raises(OSError, match="disk full"):
         write_audio(tmp_path / "a.wav", noise(10), 8000)
     assert os.listdir(tmp_path) == []
@@ -225,3 +225,22 @@ def test_rates_with_hardly_a_common_divisor_need_no_huge_filter(rate):
     middle = slice(3500, 4500)
     assert (wav - expected)[middle].abs().max() < 0.15  # 1e-4 of 200 periods
     assert torch.equal(wav, resample(torch.sin(2 * torch.pi * 400 * t), rate, 8000, 8000))
+
+
+@pytest.mark.parametrize("subtype", ["PCM_16", "FLOAT"])
+def test_written_in_blocks_is_written_at_once(tmp_path, subtype):
+    wav = torch.rand(1000) * 2 - 1
+    write_audio(tmp_path / "once.wav", wav, 8000, subtype)
+    with audio.audio_writer(tmp_path / "blocks.wav", 8000, 1000, subtype) as write:
+        for block in wav.split(333):
+            write(block.numpy())
+        assert not (tmp_path / "blocks.wav").exists()
+    assert (tmp_path / "blocks.wav").read_bytes() == (tmp_path / "once.wav").read_bytes()
+
+
+def test_a_wav_beyond_4_gib_has_another_header(tmp_path, monkeypatch):
+    monkeypatch.setattr(audio, "_MAX_WAV_BYTES", 1000)
+    for name, length, kind in (("short", 500, "WAV"), ("long", 501, "RF64")):
+        write_audio(tmp_path / f"{name}.wav", torch.rand(length), 8000)
+        assert audio_info(tmp_path / f"{name}.wav").format == kind
+        assert len(read_audio(tmp_path / f"{name}.wav")[0]) == length
