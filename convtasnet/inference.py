@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from convtasnet.audio import BLOCK
 from convtasnet.levels import Levels
+from convtasnet.model import ConvTasNet
 from convtasnet.pieces import PieceSeparator, chunk_samples
 from convtasnet.resampling import Resampler
+from convtasnet.streaming import StreamingSeparator
 
 MAX_SAMPLE_RATE = 10_000_000
 
@@ -33,10 +35,10 @@ class Separation(Protocol):
 def separate(model: nn.Module, wav: Wav, sample_rate: int) -> Wav:
     """Separate one recording.
 
-    Up to 48 s the result is one pass of the model. Longer recordings go through it in pieces of at
-    most 48 s that share a sixth of it or more, see :class:`convtasnet.pieces.PieceSeparator`: the
-    memory beyond the input and the output does not grow with the duration, and a voice keeps its
-    place. Causal models are run in pieces too, each without the state of the one before.
+    Up to 48 s the result is one pass of the model. Longer recordings go through causal models as a
+    stream, which equals one pass, and through others in pieces of at most 48 s that share a sixth
+    of it or more, see :class:`convtasnet.pieces.PieceSeparator`. So the memory beyond the input and
+    the output does not grow with the duration, and a voice keeps its place.
 
     Args:
         model: a separator, called as ``model(mixture)`` with attributes ``sample_rate`` and
@@ -100,7 +102,26 @@ def separated(
 
 def start_separation(model: nn.Module, length: int) -> Separation:
     """How a model separates ``length`` samples of its rate: the one place that decides it."""
-    return PieceSeparator(model, chunk_samples(model, length))
+    chunk = chunk_samples(model, length)
+    if length > chunk and isinstance(model, ConvTasNet) and model.causal:
+        return _Stream(model)
+    return PieceSeparator(model, chunk)
+
+
+class _Stream:
+    """A stream whose samples have the type and the device of the mixture."""
+
+    def __init__(self, model: ConvTasNet) -> None:
+        self._stream = StreamingSeparator(model)
+        self._dtype = model.separator.bottleneck.weight.dtype
+        self._like = torch.empty(0)
+
+    def push(self, mixture: Tensor) -> Tensor:
+        self._like = mixture[:0]
+        return self._stream.push(mixture.to(self._dtype)).to(mixture)
+
+    def flush(self) -> Tensor:
+        return self._stream.flush().to(self._like)
 
 
 def _through(

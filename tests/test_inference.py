@@ -128,6 +128,19 @@ def test_long_recordings_lose_nothing_and_swap_nobody(short_pieces, rate):
     assert float(error.max()) < 0.05
 
 
+@pytest.mark.parametrize("framing", ["complete", "drop", "centered"])
+def test_a_causal_model_never_starts_anew(short_pieces, framing):
+    torch.manual_seed(0)
+    model = ConvTasNet(**TINY, norm="cumulative", causal=True, framing=framing).eval()
+    wav = torch.randn(20_003) * torch.linspace(1e-3, 1, 20_003)
+    with torch.no_grad():
+        whole = model(wav)
+    voices = separate(model, wav, RATE)
+    torch.testing.assert_close(voices, whole, atol=1e-5 * float(whole.abs().max()), rtol=0)
+    halves = separate(model.double(), wav, RATE)
+    torch.testing.assert_close(halves, whole, atol=1e-5 * float(whole.abs().max()), rtol=0)
+
+
 def test_rescale_restores_levels():
     voices = two_bands(8000) * 0.1
     moved = voices * torch.tensor([[40.0], [-0.003]])

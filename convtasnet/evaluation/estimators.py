@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from convtasnet.evaluation.masks import MASKS, masked
-from convtasnet.inference import CHUNK_SECONDS, evaluating, separate
+from convtasnet.inference import evaluating, separate
+from convtasnet.pieces import CHUNK_SECONDS
 
 Item = dict[str, Any]  # {"mixture": (T,), "sources": (n_src, T), "id": str}
 # From items to their estimates, (n_src, T) float32 on the CPU each, in any order.
