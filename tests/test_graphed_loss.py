@@ -170,6 +170,22 @@ def test_autocast_is_that_of_the_call(launches: Launches) -> None:
     assert launches.captured == 4
 
 
+def test_weights_cast_ahead_follow_the_optimizer(launches: Launches) -> None:
+    model, other = pair()
+    graphed = GraphedLoss(loss_of(model), model)
+    values: dict[nn.Module, list[float]] = {model: [], other: []}
+    for seed in range(5):
+        for each, loss in ((model, graphed), (other, loss_of(other))):
+            with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+                value = loss(*batch(seed=seed))
+            each.zero_grad()
+            value.backward()
+            torch.optim.SGD(each.parameters(), 0.1).step()
+            values[each].append(value.item())
+    assert values[model] == values[other]
+    assert launches.captured == 2
+
+
 def test_a_late_or_second_backward_pass_is_refused(launches: Launches) -> None:
     model, _ = pair()
     graphed = GraphedLoss(loss_of(model), model)
