@@ -1,8 +1,9 @@
 """A fused block's large kernels in Triton, forward: each map goes through memory once a kernel.
 
 A norm is applied where its map is read, at the taps of the depthwise convolution, from two float32
-values a frame (``block_statistics.py``); whoever writes a map leaves the sums of its frames behind.
-Import this module only where Triton is wanted.
+values a frame (``block_statistics.py``); whoever reads a new map first, or writes it, leaves the
+sums of its frames behind. In a loop that stores, loads are issued for later channels: none may
+overtake a store. Import this module only where Triton is wanted.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from convtasnet_kernels.block_frames import load_frames, load_pivot, load_statistics, normalized
 from convtasnet_kernels.block_residual import add_outputs
 from convtasnet_kernels.block_statistics import statistics
 from convtasnet_kernels.block_tile import (
+    CHUNK,
     Tile,
+    biased,
     empty_partial,
     load_channel,
-    load_tap_tile,
     load_tile,
     no_tiles,
     place,
@@ -27,52 +30,33 @@ from convtasnet_kernels.block_tile import (
     store_tile,
     tile_constants,
 )
-from convtasnet_kernels.rows import tap_arguments
+from convtasnet_kernels.block_window import load_window, tap_of, window_arguments, window_vector
 
-__all__ = ["add_bias", "add_outputs", "depthwise_norm", "normalize", "statistics"]
+__all__ = ["add_outputs", "depthwise_norm", "frame_sums", "normalize", "statistics"]
 
 
 @triton.jit
-def add_frame(v, first, total, square, channel, H: tl.constexpr, STEPS: tl.constexpr):
+def add_frame(v, first, total, square, exists, EVEN: tl.constexpr):
     """Adds a channel's (BLOCK, V) to the sums around the chunk's first channel."""
     d = v - first
-    if H % STEPS != 0:
-        d = tl.where(channel < H, d, 0.0)
+    if not EVEN:
+        d = tl.where(exists, d, 0.0)
     return total + d, square + d * d
 
 
 @triton.jit
-def store_sums(partial_ptr, total, square, item, chunk, B, H, STEPS, vector, vectors, V):
+def store_sums(partial_ptr, total, square, item, chunk, B, chunks, vector, vectors, V):
     """Writes the sums of a chunk into partial (2, B, chunks, F)."""
-    chunks = tl.cdiv(H, STEPS)
     partial_ptr += (item * chunks + chunk) * vectors * V
     store_tile(partial_ptr, total, vector, vectors, V)
     partial_ptr += tl.cast(B, tl.int64) * chunks * vectors * V
     store_tile(partial_ptr, square, vector, vectors, V)
 
 
-@triton.jit
-def centers(mean, rstd, pivot, FOLD: tl.constexpr):
-    """What ``normalized`` takes beside rstd: (K + mean)·rstd where FOLD, else the mean around K."""
-    if FOLD:
-        return (pivot + mean) * rstd
-    else:
-        return mean
-
-
-@triton.jit
-def normalized(u, slope, pivot, center, rstd, FOLD: tl.constexpr):
-    """Xhat of a tile; FOLD: by one multiply and add, enough for 16 bits."""
-    if FOLD:
-        return prelu(u, slope, FOLD) * rstd - center
-    else:
-        return (prelu(u, slope, FOLD) - pivot - center) * rstd
-
-
 @triton.jit(do_not_specialize=["B", "tiles", "vectors"])
-def _bias_kernel(
-    u_ptr,  # (B, H, F), in and out
-    bias_ptr,  # (H,)
+def _sums_kernel(
+    u_ptr,  # (B, H, F) map without its bias
+    bias_ptr,  # (H,) or None
     slope_ptr,  # (1,) of the PReLU behind it
     partial_ptr,  # out: (2, B, chunks, F) float32
     B,
@@ -80,111 +64,179 @@ def _bias_kernel(
     vectors,  # of a row
     H: tl.constexpr,
     STEPS: tl.constexpr,  # channels of a chunk
+    GROUP: tl.constexpr,  # of which so many are loaded together
+    EVEN: tl.constexpr,  # all chunks have them
     BLOCK: tl.constexpr,  # vectors of a tile
     V: tl.constexpr,  # elements of a vector
-    STAGES: tl.constexpr,  # channels on their way
 ):
     FOLD: tl.constexpr = u_ptr.dtype.element_ty.primitive_bitwidth == 16
-    item, chunk, vector = place(tl.cdiv(H, STEPS), tiles, BLOCK)
+    chunks = tl.cdiv(H, STEPS)
+    item, chunk, vector = place(chunks, tiles, BLOCK)
     slope = tl.load(slope_ptr).to(tl.float32)
     channel = chunk * STEPS
     u_ptr += (item * H + channel) * vectors * V
     total = tl.zeros((BLOCK, V), tl.float32)
     square = tl.zeros((BLOCK, V), tl.float32)
     first = total
-    for step in tl.range(0, STEPS, num_stages=STAGES):
-        c = channel + step
-        inside = row_vectors(c, vectors, H, STEPS)
-        u = load_tile(u_ptr, vector, inside, V) + load_channel(bias_ptr, c, H, STEPS)
-        u = u.to(u_ptr.dtype.element_ty)
-        store_tile(u_ptr, u, vector, inside, V)
-        v = prelu(u, slope, FOLD)
-        first = tl.where(step == 0, v, first)
-        total, square = add_frame(v, first, total, square, c, H, STEPS)
-        u_ptr += vectors * V
-    store_sums(partial_ptr, total, square, item, chunk, B, H, STEPS, vector, vectors, V)
+    for step in tl.range(0, STEPS, GROUP, num_stages=1):
+        us, biases = no_tiles(), no_tiles()
+        for i in tl.static_range(GROUP):
+            c = channel + step + i
+            us += (load_tile(u_ptr, vector, row_vectors(c, H, vectors, EVEN), V),)
+            biases += (load_channel(bias_ptr, c, H, EVEN),)
+            u_ptr += vectors * V
+        for i in tl.static_range(GROUP):
+            v = prelu(biased(us[i], bias_ptr, biases[i]), slope, FOLD)
+            if i == 0:
+                first = tl.where(step == 0, v, first)
+            exists = channel + step + i < H
+            total, square = add_frame(v, first, total, square, exists, EVEN)
+    store_sums(partial_ptr, total, square, item, chunk, B, chunks, vector, vectors, V)
 
 
-@triton.jit(do_not_specialize=["B", "tiles", "vectors", "dilation"])
+@triton.jit
+def _load_parameters(
+    gamma_ptr, beta_ptr, taps_ptr, bias_ptr, next_ptr, c, end, P: tl.constexpr, EVEN: tl.constexpr
+):
+    """Of channel c: gamma, beta, the biases before and behind the convolution, its taps."""
+    found = no_tiles()
+    found += (load_channel(gamma_ptr, c, end, EVEN), load_channel(beta_ptr, c, end, EVEN))
+    found += (load_channel(bias_ptr, c, end, EVEN), load_channel(next_ptr, c, end, EVEN))
+    for p in tl.static_range(P):
+        found += (load_channel(taps_ptr + p, c * P, end * P, EVEN),)
+    return found
+
+
+@triton.jit
+def _sides(
+    rstd_ptr,
+    parameters,
+    vector,
+    F,
+    dilation,
+    left,
+    DILATION: tl.constexpr,
+    LEFT: tl.constexpr,
+    FIRST: tl.constexpr,
+    WINDOW: tl.constexpr,
+    PAIRS: tl.constexpr,
+    P: tl.constexpr,
+    V: tl.constexpr,
+):
+    """What the norm's beta adds behind the convolution, (BLOCK, V), where some taps see nothing.
+
+    The frames' rstd is loaded once more, as so many comparisons do not fit into predicates.
+    """
+    rstds = no_tiles()
+    for k in tl.static_range(WINDOW):
+        seen = window_vector(vector, k, dilation, left, DILATION, LEFT, FIRST, PAIRS, V)
+        rstds += (load_frames(rstd_ptr, seen, F, V),)
+    added = tl.zeros((vector.shape[0], V), tl.float32)
+    for p in tl.static_range(P):
+        rstd = tap_of(rstds, p, DILATION, LEFT, FIRST, PAIRS, V)
+        added += tl.where(rstd == 0, 0.0, parameters[4 + p] * parameters[1])
+    return added
+
+
+@triton.jit(do_not_specialize=["B", "tiles", "vectors", "dilation", "left"])
 def _depthwise_kernel(
-    u_ptr,  # (B, H, F) before PReLU and norm
+    u_ptr,  # (B, H, F) before PReLU and norm, without its bias
+    bias_ptr,  # (H,) or None
     slope_ptr,  # (1,) of the PReLU
     gamma_ptr,  # (H,) of the norm
     beta_ptr,  # (H,)
     stats_ptr,  # (2, B, F) float32, mean - K and rstd
-    weight_ptr,  # (H, P) taps
-    bias_ptr,  # (H,)
+    taps_ptr,  # (H, P)
+    next_bias_ptr,  # (H,)
     next_slope_ptr,  # (1,) of the PReLU that follows
-    y_ptr,  # out: (B, H, F)
+    y_ptr,  # out: (B, H, F), with its bias
     partial_ptr,  # out: (2, B, chunks, F) float32, frame sums behind that PReLU
     B,
     tiles,  # as in the kernel above, and so all else that it has
     vectors,
-    dilation,  # vectors between two taps, where DILATION is 0
-    DILATION: tl.constexpr,  # frames between two taps, 0 where all shifts are whole vectors
-    CAUSAL: tl.constexpr,
+    dilation,  # see window_arguments, and so to P
+    left,
+    DILATION: tl.constexpr,
+    LEFT: tl.constexpr,
+    FIRST: tl.constexpr,
+    WINDOW: tl.constexpr,
+    PAIRS: tl.constexpr,
     P: tl.constexpr,
     H: tl.constexpr,
     STEPS: tl.constexpr,
+    GROUP: tl.constexpr,
+    EVEN: tl.constexpr,
     BLOCK: tl.constexpr,
     V: tl.constexpr,
-    STAGES: tl.constexpr,
 ):
     FOLD: tl.constexpr = u_ptr.dtype.element_ty.primitive_bitwidth == 16
-    item, chunk, vector = place(tl.cdiv(H, STEPS), tiles, BLOCK)
+    chunks = tl.cdiv(H, STEPS)
+    item, chunk, vector = place(chunks, tiles, BLOCK)
+    F = vectors * V
     slope = tl.load(slope_ptr).to(tl.float32)
     next_slope = tl.load(next_slope_ptr).to(tl.float32)
-    channel = chunk * STEPS
-    pivot = prelu(tl.load(u_ptr + item * H * vectors * V), slope, FOLD)
-    u_ptr += (item * H + channel) * vectors * V
-    y_ptr += (item * H + channel) * vectors * V
-    stats_ptr += item * vectors * V
-    rstd_ptr = stats_ptr + tl.cast(B, tl.int64) * vectors * V
-    # What the frames decide on of the taps; zero outside of the item.
+    pivot = load_pivot(u_ptr, bias_ptr, slope, item, H, F, FOLD)
+    # What the frames decide on of the window; zero outside of the item.
+    rstds, centers, rests = no_tiles(), no_tiles(), no_tiles()
+    whole = tl.full((BLOCK, V), 1, tl.int32)
+    for k in tl.static_range(WINDOW):
+        seen = window_vector(vector, k, dilation, left, DILATION, LEFT, FIRST, PAIRS, V)
+        rstd, center, rest = load_statistics(stats_ptr, pivot, item, B, seen, F, V, FOLD)
+        rstds += (rstd,)
+        centers += (center,)
+        rests += (rest,)
+        whole = tl.where((rstd == 0) & (vector < vectors)[:, None], 0, whole)
+    whole = tl.min(tl.min(whole, axis=1), axis=0)
+    rstd_ptr = stats_ptr + (tl.cast(B, tl.int64) + item) * F
     total = tl.zeros((BLOCK, V), tl.float32)
     square = tl.zeros((BLOCK, V), tl.float32)
     first = total
-    rstds, shifts = no_tiles(), no_tiles()
-    whole = tl.full((BLOCK, V), 1, tl.int32)
-    for p in tl.static_range(P):
-        mean = load_tap_tile(stats_ptr, vector, vectors, p, 1, dilation, DILATION, CAUSAL, P, V)
-        rstd = load_tap_tile(rstd_ptr, vector, vectors, p, 1, dilation, DILATION, CAUSAL, P, V)
-        rstds += (rstd,)
-        shifts += (centers(mean, rstd, pivot, FOLD),)
-        whole = tl.where((rstd == 0) & (vector < vectors)[:, None], 0, whole)
-    whole = tl.min(tl.min(whole, axis=1), axis=0)
-    for step in tl.range(0, STEPS, num_stages=STAGES):
-        c = channel + step
-        inside = row_vectors(c, vectors, H, STEPS)
-        gamma = load_channel(gamma_ptr, c, H, STEPS)
-        beta = load_channel(beta_ptr, c, H, STEPS)
+    c = chunk * STEPS
+    u_ptr += (item * H + c) * F
+    y_ptr += (item * H + c) * F
+    ahead = load_window(
+        u_ptr, vector, vectors, dilation, left, DILATION, LEFT, FIRST, WINDOW, PAIRS, V
+    )
+    parameters_ahead = _load_parameters(
+        gamma_ptr, beta_ptr, taps_ptr, bias_ptr, next_bias_ptr, c, H, P, EVEN
+    )
+    for step in tl.range(0, STEPS, num_stages=1):
+        tiles_seen, parameters = ahead, parameters_ahead
+        u_ptr += F
+        # The next channel's, before this one's store; behind the last, none.
+        more = tl.where(step + 1 < STEPS, row_vectors(c + 1, H, vectors, EVEN), 0)
+        ahead = load_window(
+            u_ptr, vector, more, dilation, left, DILATION, LEFT, FIRST, WINDOW, PAIRS, V
+        )
+        parameters_ahead = _load_parameters(
+            gamma_ptr, beta_ptr, taps_ptr, bias_ptr, next_bias_ptr,
+            tl.minimum(c + 1, H - 1), H, P, EVEN,
+        )  # fmt: skip
+        gamma, beta, bias, next_bias = parameters[0], parameters[1], parameters[2], parameters[3]
+        xhats = no_tiles()
+        for k in tl.static_range(WINDOW):
+            v = prelu(biased(tiles_seen[k], bias_ptr, bias), slope, FOLD)
+            xhats += (normalized(v, rstds[k], centers[k], rests[k], FOLD),)
         y = tl.zeros((BLOCK, V), tl.float32)
-        sides = load_channel(bias_ptr, c, H, STEPS)
-        parts = no_tiles()
+        offset = next_bias
         for p in tl.static_range(P):
-            u = load_tap_tile(u_ptr, vector, inside, p, 1, dilation, DILATION, CAUSAL, P, V)
-            w = load_channel(weight_ptr + p, c * P, H * P, STEPS * P)
-            y += normalized(u, slope, pivot, shifts[p], rstds[p], FOLD) * (w * gamma)
-            parts += (w * beta,)
-            sides += w * beta
+            y += tap_of(xhats, p, DILATION, LEFT, FIRST, PAIRS, V) * (parameters[4 + p] * gamma)
+            offset += parameters[4 + p] * beta
         if whole == 1:
-            y += sides
+            y += offset
         else:
-            y += load_channel(bias_ptr, c, H, STEPS)
-            for p in tl.static_range(P):
-                # Loaded once more, as so many comparisons do not fit into predicates.
-                rstd = load_tap_tile(
-                    rstd_ptr, vector, vectors, p, 1, dilation, DILATION, CAUSAL, P, V
-                )
-                y += tl.where(rstd == 0, 0.0, parts[p])
+            y += next_bias + _sides(
+                rstd_ptr, parameters, vector, F, dilation, left,
+                DILATION, LEFT, FIRST, WINDOW, PAIRS, P, V,
+            )  # fmt: skip
         y = y.to(y_ptr.dtype.element_ty)
-        store_tile(y_ptr, y, vector, inside, V)
+        store_tile(y_ptr, y, vector, row_vectors(c, H, vectors, EVEN), V)
         v = prelu(y, next_slope, FOLD)
         first = tl.where(step == 0, v, first)
-        total, square = add_frame(v, first, total, square, c, H, STEPS)
-        u_ptr += vectors * V
-        y_ptr += vectors * V
-    store_sums(partial_ptr, total, square, item, chunk, B, H, STEPS, vector, vectors, V)
+        total, square = add_frame(v, first, total, square, c < H, EVEN)
+        y_ptr += F
+        c += 1
+    store_sums(partial_ptr, total, square, item, chunk, B, chunks, vector, vectors, V)
 
 
 @triton.jit(do_not_specialize=["B", "tiles", "vectors"])
@@ -200,49 +252,59 @@ def _normalize_kernel(
     vectors,
     H: tl.constexpr,
     STEPS: tl.constexpr,
+    GROUP: tl.constexpr,
+    EVEN: tl.constexpr,
     BLOCK: tl.constexpr,
     V: tl.constexpr,
-    STAGES: tl.constexpr,
 ):
     FOLD: tl.constexpr = u_ptr.dtype.element_ty.primitive_bitwidth == 16
     item, chunk, vector = place(tl.cdiv(H, STEPS), tiles, BLOCK)
+    F = vectors * V
     slope = tl.load(slope_ptr).to(tl.float32)
+    pivot = load_pivot(u_ptr, None, slope, item, H, F, FOLD)
+    rstd, center, rest = load_statistics(stats_ptr, pivot, item, B, vector, F, V, FOLD)
     channel = chunk * STEPS
-    pivot = prelu(tl.load(u_ptr + item * H * vectors * V), slope, FOLD)
-    u_ptr += (item * H + channel) * vectors * V
-    z_ptr += (item * H + channel) * vectors * V
-    stats_ptr += item * vectors * V
-    mean = load_tile(stats_ptr, vector, vectors, V)
-    rstd = load_tile(stats_ptr + tl.cast(B, tl.int64) * vectors * V, vector, vectors, V)
-    center = centers(mean, rstd, pivot, FOLD)
-    for step in tl.range(0, STEPS, num_stages=STAGES):
-        c = channel + step
-        inside = row_vectors(c, vectors, H, STEPS)
-        xhat = normalized(load_tile(u_ptr, vector, inside, V), slope, pivot, center, rstd, FOLD)
-        z = xhat * load_channel(gamma_ptr, c, H, STEPS) + load_channel(beta_ptr, c, H, STEPS)
-        # rstd is zero beyond the length and nowhere else
-        store_tile(z_ptr, tl.where(rstd == 0, 0.0, z), vector, inside, V)
-        u_ptr += vectors * V
-        z_ptr += vectors * V
+    u_ptr += (item * H + channel) * F
+    z_ptr += (item * H + channel) * F
+    for step in tl.range(0, STEPS, GROUP, num_stages=1):
+        us, gammas, betas = no_tiles(), no_tiles(), no_tiles()
+        for i in tl.static_range(GROUP):
+            c = channel + step + i
+            us += (load_tile(u_ptr, vector, row_vectors(c, H, vectors, EVEN), V),)
+            gammas += (load_channel(gamma_ptr, c, H, EVEN),)
+            betas += (load_channel(beta_ptr, c, H, EVEN),)
+            u_ptr += F
+        for i in tl.static_range(GROUP):
+            xhat = normalized(prelu(us[i], slope, FOLD), rstd, center, rest, FOLD)
+            # rstd is zero beyond the length and nowhere else
+            z = tl.where(rstd == 0, 0.0, xhat * gammas[i] + betas[i])
+            c = channel + step + i
+            store_tile(z_ptr, z, vector, row_vectors(c, H, vectors, EVEN), V)
+            z_ptr += F
 
 
 # By bytes an element.
-BIAS_TILES = {2: Tile(128, 4, None, 1), 4: Tile(128, 4, None, 1)}
-DEPTHWISE_TILES = {2: Tile(128, 4, 128, 1), 4: Tile(128, 4, 128, 1)}
-NORMALIZE_TILES = {2: Tile(128, 4, None, 1), 4: Tile(128, 4, None, 1)}
+SUMS_TILES = {2: Tile(CHUNK, 4, 128, 4, None), 4: Tile(CHUNK, 4, 128, 4, None)}
+DEPTHWISE_TILES = {2: Tile(CHUNK, 1, 128, 4, 128), 4: Tile(CHUNK, 1, 128, 4, 128)}
+NORMALIZE_TILES = {2: Tile(8, 4, 64, 2, None), 4: Tile(8, 4, 64, 2, None)}
 
 
-def add_bias(u: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
-    """Adds a bias (H,) to u (B, H, F) in place.
+def frame_sums(u: Tensor, slope: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Sums over chunks of channels, frame by frame.
+
+    Args:
+        u: (B, H, F).
+        slope: (1,) of the PReLU that follows.
+        bias: (H,) still to be added to u, or None.
 
     Returns:
-        (2, B, chunks, F): for each chunk of channels and frame, sums of v - p and of (v - p)², v
-        = prelu(u), p that of the chunk's first channel.
+        (2, B, chunks, F) float32: for each chunk of ``CHUNK`` channels sums of v - p and of
+        (v - p)², v = prelu(u + bias), p that of the chunk's first channel.
     """
     partial = empty_partial(u)
-    programs, rest = tile_constants(u, BIAS_TILES[u.element_size()])
+    programs, rest = tile_constants(u, SUMS_TILES[u.element_size()])
     with torch.cuda.device_of(u):
-        _bias_kernel[(programs,)](u, bias, slope, partial, len(u), **rest)
+        _sums_kernel[(programs,)](u, bias, slope, partial, len(u), **rest)
     return partial
 
 
@@ -252,21 +314,22 @@ def depthwise_norm(
     gamma: Tensor,
     beta: Tensor,
     stats: Tensor,
-    weight: Tensor,
-    bias: Tensor,
+    taps: Tensor,
+    next_bias: Tensor,
     dilation: int,
     causal: bool,
     lengths: Tensor | None,
     next_slope: Tensor,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """As ``block_torch.depthwise_norm``, with the sums of ``add_bias``."""
+    """As ``block_torch.depthwise_norm``, with the sums of ``frame_sums`` above."""
     y, partial = torch.empty_like(u), empty_partial(u)
     programs, rest = tile_constants(u, DEPTHWISE_TILES[u.element_size()])
-    taps = tap_arguments(weight.shape[2], dilation, causal, rest["V"])
+    window = window_arguments(taps.shape[2], dilation, causal, rest["V"])
     with torch.cuda.device_of(u):
         _depthwise_kernel[(programs,)](
-            u, slope, gamma, beta, stats, weight, bias, next_slope, y, partial, len(u),
-            **taps, **rest,
+            u, bias, slope, gamma, beta, stats, taps, next_bias, next_slope, y, partial, len(u),
+            **window, **rest,
         )  # fmt: skip
     return y, partial
 

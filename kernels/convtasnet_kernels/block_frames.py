@@ -17,7 +17,7 @@ def load_frames(ptr, vector, T, V: tl.constexpr):
 
     Read by 4 frames, so that each thread gets its own frames of a map's vector of 8.
     """
-    live = (vector * V < T)[:, None]
+    live = ((vector >= 0) & (vector * V < T))[:, None]
     frame = (vector * V)[:, None] + tl.arange(0, 4)[None, :]
     first = tl.load(ptr + frame, mask=live, other=0.0)
     if V == 4:

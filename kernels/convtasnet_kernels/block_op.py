@@ -121,17 +121,18 @@ def block(
 
     Returns:
         The residual and the skip sum, empty where there is none; the maps (B, H, F) before the
-        first and the second PReLU; the statistics (2, B, F) of the first and the second norm.
+        first PReLU, without bias_in, and before the second; the statistics (2, B, F) of the first
+        and the second norm.
     """
     path = backend.module("tcn_block", wish, x, "block_torch", "block_forward")
     p = BlockParameters(*parameters)
     with torch.autocast(x.device.type, enabled=False):
         u1 = F.conv1d(x, p.weight_in).contiguous()
-        sums = path.add_bias(u1, p.bias_in, p.slope_1)
-        stats1 = path.statistics(sums, u1, p.slope_1, kind, lengths, eps)
+        sums = path.frame_sums(u1, p.slope_1, p.bias_in)
+        stats1 = path.statistics(sums, u1, p.slope_1, kind, lengths, eps, p.bias_in)
         u2, sums = path.depthwise_norm(
             u1, p.slope_1, p.gamma_1, p.beta_1, stats1,
-            p.taps, p.bias_taps, dilation, causal, lengths, p.slope_2,
+            p.taps, p.bias_taps, dilation, causal, lengths, p.slope_2, p.bias_in,
         )  # fmt: skip
         stats2 = path.statistics(sums, u2, p.slope_2, kind, lengths, eps)
         z2 = path.normalize(u2, p.slope_2, p.gamma_2, p.beta_2, stats2, lengths)
@@ -216,9 +217,13 @@ def block_backward(
         coefficients = path.gradient_statistics(sums, stats2, kind, lengths, u2.shape[1])
         du, z, rows2 = path.norm_gradient(dz, *norm2, coefficients, lengths, needs_z=True)
         d_weight_out = _weight_gradient(dy, z, p.weight_out)
-        dz, taps_rows, sums = path.depthwise_gradient(du, *norm1, p.taps, dilation, causal, lengths)
+        dz, taps_rows, sums = path.depthwise_gradient(
+            du, *norm1, p.taps, dilation, causal, lengths, p.bias_in
+        )
         coefficients = path.gradient_statistics(sums, stats1, kind, lengths, u1.shape[1])
-        du, _, rows1 = path.norm_gradient(dz, *norm1, coefficients, lengths, needs_z=False)
+        du, _, rows1 = path.norm_gradient(
+            dz, *norm1, coefficients, lengths, needs_z=False, bias=p.bias_in
+        )
         d_weight_in = _weight_gradient(du, x, p.weight_in)
         dx = _input_gradient(du, x, p.weight_in)
         if d_onward is not None:

@@ -32,7 +32,7 @@ def _add_kernel(
     item, channel, vector = place(R + S, tiles, BLOCK)
     frames = vectors * V
     y = load_tile(y_ptr + (item * (R + S) + channel) * frames, vector, vectors, V)
-    y += tl.load(bias_ptr + channel).to(tl.float32)
+    y = y.to(tl.float32) + tl.load(bias_ptr + channel).to(tl.float32)
     if channel < R:
         row = (item * R + channel) * frames
         y += load_tile(x_ptr + row, vector, vectors, V)
@@ -63,6 +63,7 @@ def _join_kernel(
     skips = (item * S + channel - R) * frames
     g = load_tile(onward_ptr + onward, vector, tl.where(channel < R, vectors, 0), V)
     g += load_tile(skips_ptr + skips, vector, tl.where(channel < R, 0, vectors), V)
+    g = g.to(tl.float32)  # one of the two is zero
     store_tile(dy_ptr + (item * (R + S) + channel) * frames, g, vector, vectors, V)
     row = item * tiles + tl.program_id(0) % tiles
     tl.store(partial_ptr + row * (R + S) + channel, tl.sum(tl.sum(g, axis=1), axis=0))

@@ -1,8 +1,8 @@
 """The statistics of a fused block's norms from sums of chunks: small kernels between large ones.
 
-The first adds up the chunks of each frame, in float64. What enters a frame's statistics beside the
-frame itself, nothing (channelwise), the frames before it (cumulative) or all (global), a second
-adds up from sums of tiles. Import this module only where Triton is wanted.
+The first adds up the chunks of each frame. What enters a frame's statistics beside the frame
+itself, nothing (channelwise), the frames before it (cumulative) or all (global), a second adds up
+from sums of tiles, in float64. Import this module only where Triton is wanted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from convtasnet_kernels.block_tile import CHUNK, prelu, valid_length
+from convtasnet_kernels.block_frames import load_pivot
+from convtasnet_kernels.block_tile import (
+    CHUNK,
+    biased,
+    load_channel,
+    prelu,
+)
+from convtasnet_kernels.global_tile import item_length
 from convtasnet_kernels.tile_parts import both_sums
 
 FRAMES = 128  # of a tile
@@ -37,7 +44,8 @@ def store_statistics(stats_ptr, item, items, F, t, total, square, n, valid, eps)
 @triton.jit(do_not_specialize=["B", "F", "tiles"])
 def _frames_kernel(
     partial_ptr,  # (2, B, chunks, F) float32, sums of v - p and (v - p)² over a chunk of channels
-    u_ptr,  # (B, H, F) map before the PReLU
+    u_ptr,  # (B, H, F) map before the PReLU, without its bias
+    bias_ptr,  # (H,) or None
     slope_ptr,  # (1,) of the PReLU
     lengths_ptr,  # (B,) integers, valid frames, or None
     stats_ptr,  # out: (2, B, F) float32, mean - K and rstd, if channelwise
@@ -57,26 +65,40 @@ def _frames_kernel(
     item = (tl.program_id(0) // tiles).to(tl.int64)
     tile = tl.program_id(0) % tiles
     t = tile * FRAMES + tl.arange(0, FRAMES)
-    valid = t < valid_length(lengths_ptr, item, F)
+    valid = t < item_length(lengths_ptr, item, F)
     slope = tl.load(slope_ptr).to(tl.float32)
-    u_ptr += item * H * F
-    pivot = prelu(tl.load(u_ptr), slope, FOLD).to(tl.float64)
+    pivot = load_pivot(u_ptr, bias_ptr, slope, item, H, F, FOLD)
+    u_ptr += item * H * F + t
     chunks: tl.constexpr = (H + STEPS - 1) // STEPS
-    partial_ptr += item * chunks * F
-    total = tl.zeros((FRAMES,), tl.float64)
-    square = tl.zeros((FRAMES,), tl.float64)
+    partial_ptr += item * chunks * F + t
+    # Around the frame's first channel, which is one of the H: its squares exceed H·(H + 1)
+    # variances never, and what cancels is at most H float32 roundings.
+    near = biased(
+        tl.load(u_ptr, mask=valid, other=0.0), bias_ptr, load_channel(bias_ptr, 0, H, True)
+    )
+    near = prelu(near, slope, FOLD)
+    total = tl.zeros((CHUNKS, FRAMES), tl.float32)
+    square = tl.zeros((CHUNKS, FRAMES), tl.float32)
     for start in tl.range(0, chunks, CHUNKS):
         k = start + tl.arange(0, CHUNKS)
         mask = (k < chunks)[:, None] & valid[None, :]
-        offsets = k.to(tl.int64)[:, None] * F + t[None, :]
-        first = tl.load(u_ptr + k.to(tl.int64)[:, None] * STEPS * F + t[None, :], mask, other=0.0)
-        s = tl.load(partial_ptr + offsets, mask, other=0.0).to(tl.float64)
-        q = tl.load(partial_ptr + tl.cast(B, tl.int64) * chunks * F + offsets, mask, other=0.0)
-        shift = prelu(first, slope, FOLD).to(tl.float64) - pivot
+        row = k.to(tl.int64)[:, None] * F
+        first = tl.load(u_ptr + row * STEPS, mask=mask, other=0.0)
+        s = tl.load(partial_ptr + row, mask=mask, other=0.0)
+        q = tl.load(partial_ptr + tl.cast(B, tl.int64) * chunks * F + row, mask=mask, other=0.0)
+        bias = load_channel(bias_ptr, k * STEPS, H, False)
+        if bias_ptr is not None:
+            bias = bias[:, None]
+        shift = prelu(biased(first, bias_ptr, bias), slope, FOLD) - near[None, :]
         shift = tl.where(mask, shift, 0.0)
-        n = tl.minimum(H - k * STEPS, STEPS).to(tl.float64)[:, None]
-        square += tl.sum(q.to(tl.float64) + shift * (2.0 * s + n * shift), axis=0)
-        total += tl.sum(s + n * shift, axis=0)
+        sum_of_shifts = tl.minimum(H - k * STEPS, STEPS).to(tl.float32)[:, None] * shift
+        square += q + shift * (2.0 * s + sum_of_shifts)
+        total += s + sum_of_shifts
+    total = tl.sum(total, axis=0).to(tl.float64)
+    square = tl.sum(square, axis=0).to(tl.float64)
+    away = tl.where(valid, near - pivot, 0.0).to(tl.float64)
+    square += away * (2.0 * total + H * away)
+    total += H * away
     if CHANNELWISE:
         store_statistics(stats_ptr, item, B, F, t, total, square, H, valid, eps)
     else:
@@ -120,7 +142,7 @@ def _statistics_kernel(
     item = (tl.program_id(0) // tiles).to(tl.int64)
     tile = tl.program_id(0) % tiles
     t = tile * FRAMES + tl.arange(0, FRAMES)
-    length = valid_length(lengths_ptr, item, F)
+    length = item_length(lengths_ptr, item, F)
     zero = tile * 0
     total, square = sum_tiles(tiles_ptr, B, tiles, item, zero, tile if CUMULATIVE else tiles, LANES)
     if CUMULATIVE:
@@ -135,7 +157,13 @@ def _statistics_kernel(
 
 
 def statistics(
-    partial: Tensor, u: Tensor, slope: Tensor, kind: str, lengths: Tensor | None, eps: float
+    partial: Tensor,
+    u: Tensor,
+    slope: Tensor,
+    kind: str,
+    lengths: Tensor | None,
+    eps: float,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """As ``block_torch.statistics``; partial (2, B, chunks, F) of chunks of ``CHUNK`` channels."""
     B, H, F = u.shape
@@ -148,8 +176,9 @@ def statistics(
         sums = partial.new_empty((2, B, tiles), dtype=torch.float64)
     with torch.cuda.device_of(u):
         _frames_kernel[(B * tiles,)](
-            partial, u, slope, lengths, stats, frames, sums, eps, B, F, tiles,
-            H=H, STEPS=min(CHUNK, H), CHANNELWISE=channelwise, CHUNKS=CHUNKS, FRAMES=FRAMES,
+            partial, u, bias, slope, lengths, stats, frames, sums, eps, B, F, tiles,
+            H=H, STEPS=CHUNK, CHANNELWISE=channelwise, FRAMES=FRAMES,
+            CHUNKS=min(CHUNKS, triton.next_power_of_2(partial.shape[2])),
             num_warps=WARPS,
         )  # fmt: skip
         if not channelwise:

@@ -2,7 +2,8 @@
 
 Maps are (B, H, F), their rows whole vectors of V elements, 16 bytes. A program takes ``BLOCK``
 vectors in each row of a chunk, tiles (BLOCK, V) of ``BLOCK·V`` frames: what belongs to the frames
-stays in registers while it goes from channel to channel.
+stays in registers while it goes from channel to channel. A map may lack the bias (H,) that belongs
+to it: whoever reads it adds the bias.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-
-from convtasnet_kernels.rows import join_vectors, load_tap
 
 CHUNK = 32  # channels whose sums, frame by frame, one program leaves behind
 
@@ -29,16 +28,6 @@ def place(chunks, tiles, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def valid_length(lengths_ptr, item, F):
-    """Valid frames of an item, clamped to 0..F; F if there are no lengths."""
-    length = F
-    if lengths_ptr is not None:
-        given = tl.load(lengths_ptr + item).to(tl.int64)
-        length = tl.minimum(tl.maximum(given, 0), F).to(tl.int32)
-    return length
-
-
-@triton.jit
 def prelu(u, slope, FOLD: tl.constexpr):
     """float32 of u through a PReLU; FOLD: without a comparison, and to float32's rounding of u."""
     u = u.to(tl.float32)
@@ -49,11 +38,40 @@ def prelu(u, slope, FOLD: tl.constexpr):
 
 
 @triton.jit
+def load_channel(ptr, c, end, EVEN: tl.constexpr):
+    """float32 of a parameter (H,) of channel c; zero from ``end`` on, or if there is none."""
+    if ptr is None:
+        return 0.0
+    elif EVEN:
+        return tl.load(ptr + c).to(tl.float32)
+    else:
+        return tl.load(ptr + c, mask=c < end, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def row_vectors(c, end, vectors, EVEN: tl.constexpr):
+    """Vectors in the row of channel c: none from ``end`` on."""
+    if EVEN:
+        return vectors
+    else:
+        return tl.where(c < end, vectors, 0)
+
+
+@triton.jit
+def biased(u, bias_ptr, bias):
+    """float32 of u with its bias, if there is one."""
+    u = u.to(tl.float32)
+    if bias_ptr is not None:
+        u += bias
+    return u
+
+
+@triton.jit
 def load_tile(row_ptr, vector, vectors, V: tl.constexpr):
-    """float32 (BLOCK, V) of vectors (BLOCK,) of a row of so many; zero outside of it."""
+    """(BLOCK, V) as stored, of vectors (BLOCK,) of a row of so many; zero outside of it."""
     offsets = vector[:, None] * V + tl.arange(0, V)[None, :]
     mask = ((vector >= 0) & (vector < vectors))[:, None]
-    return tl.load(row_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
+    return tl.load(row_ptr + offsets, mask=mask, other=0.0)
 
 
 @triton.jit
@@ -65,68 +83,27 @@ def store_tile(row_ptr, values, vector, vectors, V: tl.constexpr):
 
 
 @triton.jit
-def row_vectors(c, vectors, H: tl.constexpr, STEPS: tl.constexpr):
-    """Vectors in the row of channel c: none where the last chunk ends before it."""
-    if H % STEPS == 0:
-        return vectors
-    else:
-        return tl.where(c < H, vectors, 0)
-
-
-@triton.jit
-def load_channel(ptr, c, H: tl.constexpr, STEPS: tl.constexpr):
-    """float32 of a parameter (H,) of channel c; zero where the last chunk ends before it."""
-    if H % STEPS == 0:
-        return tl.load(ptr + c).to(tl.float32)
-    else:
-        return tl.load(ptr + c, mask=c < H, other=0.0).to(tl.float32)
-
-
-@triton.jit
 def no_tiles():
     """An empty tuple, for tiles to be added."""
     return ()
-
-
-@triton.jit
-def load_tap_tile(
-    row_ptr,
-    vector,
-    vectors,
-    p: tl.constexpr,
-    SIGN: tl.constexpr,
-    dilation,
-    DILATION: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    P: tl.constexpr,
-    V: tl.constexpr,
-):
-    """float32 (BLOCK, V) of a row through a tap, as ``rows.load_tap``; zero outside of the row."""
-    if DILATION == 0:
-        SIDES: tl.constexpr = 1 if CAUSAL else 2
-        taps: tl.constexpr = SIGN * (p - (P - 1) // SIDES)
-        return load_tile(row_ptr, vector + taps * dilation, vectors, V)
-    else:
-        columns = load_tap(
-            row_ptr, vector, 0, vectors * V, p, SIGN, dilation, DILATION, CAUSAL, True, True, P, V
-        )
-        return join_vectors(columns, V)
 
 
 class Tile(NamedTuple):
     """How a program is laid out.
 
     Args:
+        channels: of a program.
+        group: channels whose loads are issued together.
         vectors: of a tile.
         warps: of a program.
         registers: a thread may use, at most; None for the compiler's choice.
-        stages: channels on their way to shared memory; 1 for none.
     """
 
+    channels: int
+    group: int
     vectors: int
     warps: int
     registers: int | None
-    stages: int
 
 
 def tile_constants(x: Tensor, tile: Tile) -> tuple[int, dict[str, Any]]:
@@ -134,15 +111,17 @@ def tile_constants(x: Tensor, tile: Tile) -> tuple[int, dict[str, Any]]:
     B, H, F = x.shape
     V = 16 // x.element_size()
     tiles = triton.cdiv(F // V, tile.vectors)
-    steps = min(CHUNK, H)
+    group = min(tile.group, triton.next_power_of_2(H))
+    steps = min(tile.channels, triton.cdiv(H, group) * group)
     constants = {
         "tiles": tiles,
         "vectors": F // V,
         "H": H,
-        "STEPS": steps,  # channels of a chunk
+        "STEPS": steps,  # channels of a chunk, at most
+        "GROUP": group,
+        "EVEN": H % steps == 0,
         "BLOCK": tile.vectors,
         "V": V,
-        "STAGES": tile.stages,
         "num_warps": tile.warps,
     }
     if tile.registers is not None:
@@ -153,4 +132,4 @@ def tile_constants(x: Tensor, tile: Tile) -> tuple[int, dict[str, Any]]:
 def empty_partial(x: Tensor) -> Tensor:
     """(2, B, chunks, F) float32 for two sums of each chunk and frame of x (B, H, F)."""
     B, H, F = x.shape
-    return x.new_empty((2, B, triton.cdiv(H, min(CHUNK, H)), F), dtype=torch.float32)
+    return x.new_empty((2, B, triton.cdiv(H, CHUNK), F), dtype=torch.float32)

@@ -17,30 +17,31 @@ from convtasnet_kernels import depthwise_torch
 from convtasnet_kernels.pointwise import activate, statistics_dtype
 
 
-def add_bias(u: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
-    """Adds a bias (H,) to u (B, H, F) in place; gives its ``frame_sums``."""
-    u += bias.to(u.dtype)[:, None]
-    return frame_sums(u, slope)
-
-
-def frame_sums(u: Tensor, slope: Tensor) -> Tensor:
+def frame_sums(u: Tensor, slope: Tensor, bias: Tensor | None = None) -> Tensor:
     """Sums over the channels of each frame, around its first channel.
 
     Args:
         u: (B, H, F) map before the PReLU.
         slope: (1,) of the PReLU.
+        bias: (H,) still to be added to u, or None.
 
     Returns:
-        (2, B, 1, F): sums of v - p and of (v - p)², v = prelu(u), p that of the first channel. The
-        Triton kernels leave them for chunks of channels, each around its own first channel.
+        (2, B, 1, F): sums of v - p and of (v - p)², v = prelu(u + bias), p that of the first
+        channel. The Triton kernels leave them for chunks of channels, each around its own first.
     """
-    v = activate(u, slope)
+    v = activated(u, slope, bias)
     d = v - v[:, :1]
     return torch.stack((d.sum(1, keepdim=True), d.square().sum(1, keepdim=True)))
 
 
 def statistics(
-    partial: Tensor, u: Tensor, slope: Tensor, kind: str, lengths: Tensor | None, eps: float
+    partial: Tensor,
+    u: Tensor,
+    slope: Tensor,
+    kind: str,
+    lengths: Tensor | None,
+    eps: float,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """The norm's statistics from sums over chunks.
 
@@ -51,12 +52,13 @@ def statistics(
         kind: "cumulative", "global" or "channelwise".
         lengths: (B,) or None.
         eps: added to the variance.
+        bias: (H,) still to be added to u, or None.
 
     Returns:
         (2, B, F): mean - K and 1/sqrt(var + eps), zero beyond the lengths.
     """
     channels = u.shape[1]
-    first = activate(u[:, 0], slope).double()
+    first = activated(u[:, :1], slope, None if bias is None else bias[:1])[:, 0].double()
     pivot = first - first[:, :1]
     total, square = partial[:, :, 0].double()
     square = square + pivot * (2 * total + channels * pivot)
@@ -75,12 +77,13 @@ def depthwise_norm(
     gamma: Tensor,
     beta: Tensor,
     stats: Tensor,
-    weight: Tensor,
-    bias: Tensor,
+    taps: Tensor,
+    next_bias: Tensor,
     dilation: int,
     causal: bool,
     lengths: Tensor | None,
     next_slope: Tensor,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The depthwise convolution of the normalized map, and the frame sums of its own PReLU.
 
@@ -90,18 +93,19 @@ def depthwise_norm(
         gamma: see slope.
         beta: see slope.
         stats: see slope.
-        weight: (H, 1, P) taps.
-        bias: (H,).
+        taps: (H, 1, P).
+        next_bias: (H,) of the convolution.
         dilation: frames between two taps.
         causal: whether the taps reach back only.
         lengths: (B,) or None.
         next_slope: (1,), of the PReLU that follows.
+        bias: (H,) still to be added to u, or None.
 
     Returns:
         (B, H, F) of u's dtype, and its ``frame_sums``.
     """
-    z = normalized(u, slope, gamma, beta, stats, lengths)
-    y = depthwise_torch.forward(z, weight, bias, dilation, causal).to(u.dtype)
+    z = normalized(u, slope, gamma, beta, stats, lengths, bias)
+    y = depthwise_torch.forward(z, taps, next_bias, dilation, causal).to(u.dtype)
     return y, frame_sums(y, next_slope)
 
 
@@ -137,18 +141,31 @@ def add_outputs(
 
 
 def normalized(
-    u: Tensor, slope: Tensor, gamma: Tensor, beta: Tensor, stats: Tensor, lengths: Tensor | None
+    u: Tensor,
+    slope: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    stats: Tensor,
+    lengths: Tensor | None,
+    bias: Tensor | None = None,
 ) -> Tensor:
-    """As ``normalize``, of the statistics' dtype."""
-    z = deviations(u, slope, stats) * gamma.to(stats.dtype)[:, None]
+    """As ``normalize``, of u + bias and of the statistics' dtype."""
+    z = deviations(u, slope, stats, bias) * gamma.to(stats.dtype)[:, None]
     z += beta.to(stats.dtype)[:, None]
     return torch.where(valid_frames(u, lengths)[:, None], z, 0.0)
 
 
-def deviations(u: Tensor, slope: Tensor, stats: Tensor) -> Tensor:
-    """(prelu(u) - mean)·rstd, of the statistics' dtype."""
-    v = activate(u, slope)
+def deviations(u: Tensor, slope: Tensor, stats: Tensor, bias: Tensor | None = None) -> Tensor:
+    """(prelu(u + bias) - mean)·rstd, of the statistics' dtype."""
+    v = activated(u, slope, bias)
     return (v - v[:, :1, :1] - stats[0, :, None]) * stats[1, :, None]
+
+
+def activated(u: Tensor, slope: Tensor, bias: Tensor | None) -> Tensor:
+    """prelu(u + bias) of the statistics' dtype, u (B, C, F), bias (C,) or None."""
+    if bias is None:
+        return activate(u, slope)
+    return activate(u.to(statistics_dtype(u)) + bias.to(statistics_dtype(u))[:, None], slope)
 
 
 def valid_frames(u: Tensor, lengths: Tensor | None) -> Tensor:
