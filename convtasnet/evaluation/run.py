@@ -33,7 +33,7 @@ class Settings:
         sample_rate: of the items, in Hz.
         limit: only the first so many items; None takes all.
         num_workers: processes that compute metrics; 0 computes them in this one, None takes one
-            for every 20 items, at most 32 and at most one a core.
+            for every 20 items, at most 16 and at most one a core.
         batch_seconds: of audio that goes through the model at once; None puts each item alone.
         audio_folder: where the separated voices are written, in the order of the sources.
         genders: speaker in lower case -> M or F.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import multiprocessing
+import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -21,7 +23,7 @@ from convtasnet.metrics import Measured, Scores, score, value_names
 
 log = logging.getLogger(__name__)
 
-MAX_WORKERS = 32
+MAX_WORKERS = 16  # each takes about half a gigabyte
 ITEMS_PER_WORKER = 20  # fewer would not repay the start of a process
 AHEAD = 2  # items that wait for each process
 CRASHED = "its program crashed"  # PESQ's, the only one in C that has no bounds
@@ -66,8 +68,21 @@ def run_job(job: Job) -> Outcome:
 
 
 def default_workers(count: int) -> int:
-    """Processes for so many items: one for every 20, at most 32 and at most one a core."""
+    """Processes for so many items: one for every 20, at most 16 and at most one a core."""
     return min(MAX_WORKERS, available_cores(), count // ITEMS_PER_WORKER)
+
+
+def _prepare_process() -> None:
+    """One thread a process; and no process outlives the evaluation, however that ends."""
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 class ScoringPool:
@@ -103,7 +118,7 @@ class ScoringPool:
         if self.num_workers:
             # spawn: a forked child could use neither CUDA nor OpenMP's threads.
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.num_workers, context, torch.set_num_threads, (1,))
+            self._pool = ProcessPoolExecutor(self.num_workers, context, _prepare_process)
 
     def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Outcome]]:
         """Outcomes in the order of the jobs, which are asked for as they are needed."""
