@@ -61,7 +61,9 @@ def find_subject(cfg: DictConfig) -> Subject:
         return Subject(cfg.baseline, data, partial(Baseline, cfg.baseline), None, provenance)
     model = model.to(device)
     log.info("the model runs on %s", device)
-    provenance |= {"checkpoint": str(Path(cfg.checkpoint).absolute()), "model": model.hparams}
+    where = Path(cfg.checkpoint)
+    named = str(where.absolute()) if where.exists() else cfg.checkpoint  # a model of the hub
+    provenance |= {"checkpoint": named, "model": model.hparams}
     seconds = batch_seconds(cfg, device)
     return Subject(model, data, lambda _: ModelEstimator(model), seconds, provenance)
 

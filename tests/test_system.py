@@ -163,6 +163,16 @@ def test_validation_is_the_mean_over_items_of_different_batches(tmp_path):
     assert logged["valid_loss"] == pytest.approx(-logged["valid_si_sdr"], abs=1e-3)
 
 
+def test_a_constant_offset_changes_no_validation(tmp_path):
+    class Offset(Gains):
+        def forward(self, mixture, lengths=None):
+            return super().forward(mixture) + 0.5
+
+    plain = trainer(tmp_path).validate(system(), loader(items(2)), verbose=False)
+    moved = trainer(tmp_path).validate(system(Offset()), loader(items(2)), verbose=False)
+    assert moved[0] == pytest.approx(plain[0], abs=1e-3)
+
+
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_validation_does_not_depend_on_who_shares_a_batch(tmp_path, batch_size):
     data = items(5)

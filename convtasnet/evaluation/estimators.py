@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from convtasnet.evaluation.masks import MASKS, masked
 from convtasnet.inference import evaluating, separate
-from convtasnet.pieces import CHUNK_SECONDS
+from convtasnet.pieces import chunk_samples
 
 Item = dict[str, Any]  # {"mixture": (T,), "sources": (n_src, T), "id": str}
 # From items to their estimates, (n_src, T) float32 on the CPU each, in any order.
@@ -23,7 +23,10 @@ class ModelEstimator:
 
     Args:
         model: see :func:`convtasnet.inference.separate`; run where its weights are. Several items
-            at once, padded, go to ``model(mixtures, lengths)``.
+            at once, padded, go to ``model(mixtures, lengths)``; those too long for one pass go
+            alone.
+
+    Attributes:
         n_src: sources that the items have to have.
         sample_rate: of model and items, in Hz.
     """
@@ -47,7 +50,7 @@ class ModelEstimator:
                 )
         mixtures = [item["mixture"] for item in items]
         longest = max(map(len, mixtures))
-        if len(items) == 1 or longest > CHUNK_SECONDS * self.sample_rate:
+        if len(items) == 1 or chunk_samples(self.model, longest) < longest:
             return [separate(self.model, mixture, self.sample_rate) for mixture in mixtures]
         return self._together(mixtures)
 
