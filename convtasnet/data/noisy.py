@@ -11,6 +11,7 @@ from convtasnet.data.manifest import Manifest
 from convtasnet.data.module import MixtureData
 from convtasnet.data.noise import check_choice
 from convtasnet.data.tree import (
+    MIXTURES,
     NOISE,
     check_folders,
     folder_at_rate,
@@ -19,7 +20,6 @@ from convtasnet.data.tree import (
 )
 
 MODES = ("min", "max")
-MIXTURES = ("mix_clean", "mix_both", "mix_single")
 
 
 class NoisyMixtureData(MixtureData):

@@ -19,6 +19,8 @@ from convtasnet.data.shown import SHOWN, some_lines
 logger = logging.getLogger(__name__)
 
 NOISE = "noise"  # the folder of the noise in mixtures
+# Folders of mixtures in sets with noise: the talkers, they and noise, the first and noise.
+MIXTURES = ("mix_clean", "mix_both", "mix_single")
 
 
 def wav_folder(sample_rate: int) -> str:

@@ -1,15 +1,43 @@
-"""Command-line options that all recipes have."""
+"""The command line of the recipes: what all of them have."""
 
 from __future__ import annotations
 
 import argparse
+import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from convtasnet.cli import run_main
 from convtasnet.cores import available_cores
 
 RATES = (8000, 16000)
 MODES = ("min", "max")
+
+
+def run_recipe(
+    parser: argparse.ArgumentParser,
+    prepare: Callable[[argparse.Namespace], None],
+    arguments: Sequence[str] | None,
+) -> None:
+    """Call ``prepare`` with the options, its log on the screen, errors in one line.
+
+    Args:
+        parser: a ``cli.Parser`` with the options of ``add_common``.
+        prepare: all of the recipe.
+        arguments: words of the command line; None for the process's own.
+
+    Raises:
+        SystemExit: 2, where an option is wrong or ``prepare`` raises ValueError or OSError.
+    """
+
+    def run() -> None:
+        options = parser.parse_args(arguments)
+        options.out = Path(os.path.abspath(options.out))
+        prepare(options)
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    run_main(run)
 
 
 def add_common(parser: argparse.ArgumentParser, out: str) -> None:

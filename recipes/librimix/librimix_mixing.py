@@ -14,12 +14,13 @@ import numpy as np
 import soundfile as sf
 from scipy.signal import resample_poly
 
+from convtasnet.data.tree import MIXTURES
 from convtasnet.files import replacing
+from convtasnet.generation.recordings import at_rate, first_channel
 from convtasnet.generation.target import Target
 
 RATE = 16000  # Hz, of LibriSpeech and of WHAM!'s noise
 FADE = RATE // 2 + 1  # samples over which noise that is repeated goes over into itself
-MIXTURES = ("mix_clean", "mix_both", "mix_single")
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def make_mixture(job: Job) -> None:
     Raises:
         ValueError, OSError: a recording is damaged, or a file can't be written.
     """
-    wavs = [read(path) for path in job.paths]
+    wavs = [first_channel(path, "float32")[0] for path in job.paths]
     gains = list(job.gains)
     if job.noise:
         wavs.append(noise_of(job.noise, max(map(len, wavs))))
@@ -70,34 +71,19 @@ def make_mixture(job: Job) -> None:
     weighted = [wav * gain for wav, gain in zip(wavs, gains, strict=True)]
     n_src = len(job.paths)
     for target in job.targets:
-        signals = fitted([at_rate(wav, target.sample_rate) for wav in weighted], target.mode)
+        signals = fitted([at_rate(wav, RATE, target.sample_rate) for wav in weighted], target.mode)
         for kind, file in target.files(job.name).items():
             write(file, signal_of(kind, signals, n_src), target.sample_rate)
-
-
-def read(path: str, stop: int | None = None) -> np.ndarray:
-    """The first channel of a recording, as float32, up to a sample.
-
-    Raises:
-        ValueError: it can't be decoded, or not to the end.
-    """
-    try:
-        with sf.SoundFile(path) as file:
-            count = file.frames if stop is None else min(stop, file.frames)
-            wav = file.read(count, dtype="float32", always_2d=True)[:, 0]
-    except sf.SoundFileError as error:
-        raise ValueError(f"{path}: can't be decoded ({error})") from None
-    if len(wav) < count:
-        raise ValueError(f"{path}: truncated, {len(wav)} of {count} samples could be read")
-    return wav
 
 
 def noise_of(noise: Noise, length: int) -> np.ndarray:
     """The first samples of a noise; a shorter one is repeated."""
     speed, unit = noise.speed
     if speed == unit:
-        return repeated(read(noise.path, length), length)[:length]
-    return repeated(resample_poly(read(noise.path), unit, speed), length)[:length]
+        wav = first_channel(noise.path, "float32", length)[0]
+    else:
+        wav = resample_poly(first_channel(noise.path, "float32")[0], unit, speed)
+    return repeated(wav, length)[:length]
 
 
 def repeated(wav: np.ndarray, length: int) -> np.ndarray:
@@ -119,11 +105,6 @@ def repeated(wav: np.ndarray, length: int) -> np.ndarray:
         joint = whole[-FADE:] * falling + wav[:FADE] * rising
         whole = np.concatenate([whole[:-FADE], joint, wav[FADE:]])
     return whole
-
-
-def at_rate(wav: np.ndarray, sample_rate: int) -> np.ndarray:
-    """A signal at a rate in Hz."""
-    return wav if sample_rate == RATE else resample_poly(wav, sample_rate, RATE)
 
 
 def fitted(wavs: Sequence[np.ndarray], mode: str) -> list[np.ndarray]:

@@ -10,18 +10,19 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from librimix_lists import SETS, ListedMixture, find_list, read_list
-from librimix_mixing import FADE, MIXTURES, RATE, Job, Noise, make_mixture
+from librimix_mixing import FADE, RATE, Job, Noise, make_mixture
 
-from convtasnet.audio import audio_info
-from convtasnet.cli import run_main
+from convtasnet.cli import Parser
 from convtasnet.data.checks import Problem, gather, raise_problems
 from convtasnet.data.manifest import Manifest
 from convtasnet.data.row import Row
-from convtasnet.data.tree import NOISE, wav_folder
-from convtasnet.generation.options import add_common, add_n_src, folders
+from convtasnet.data.tree import MIXTURES, NOISE, wav_folder
+from convtasnet.generation.options import add_common, add_n_src, folders, run_recipe
+from convtasnet.generation.recordings import samples_at
 from convtasnet.generation.target import Target
 from convtasnet.generation.work import (
     Portion,
@@ -108,7 +109,8 @@ class Recordings:
             users |= {self.utterance(path): mixture.name for path in mixture.sources}
             if self.noise:
                 users[self.noise_file(mixture.noise)[0]] = mixture.name
-        lengths, problems = gather(users, _length, CHUNK, "Looking at recordings")
+        length = partial(samples_at, sample_rate=RATE)
+        lengths, problems = gather(users, length, CHUNK, "Looking at recordings")
         if self.noise:
             problems += self._too_short(mixtures, lengths)
         return lengths, problems
@@ -137,13 +139,6 @@ def existing(root: Path, inner: str) -> Path:
     if not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder")
     return root / inner if (root / inner).is_dir() else root
-
-
-def _length(path: str) -> int:
-    info = audio_info(path)
-    if info.sample_rate != RATE:
-        raise ValueError(f"{info.sample_rate} Hz, expected {RATE} Hz")
-    return info.n_samples
 
 
 def portion(
@@ -203,7 +198,7 @@ def write_metadata(target: Target, name: str, names: Sequence[str], made: Portio
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    new = argparse.ArgumentParser(
+    new = Parser(
         description="Make LibriMix. Killed, it goes on where it stopped when started again.",
     )
     add = new.add_argument
@@ -243,10 +238,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    options = parser().parse_args(arguments)
-    options.out = Path(os.path.abspath(options.out))
-    run_main(lambda: prepare(options))
+    run_recipe(parser(), prepare, arguments)
 
 
 if __name__ == "__main__":

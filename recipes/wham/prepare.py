@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from wham_lists import ListedMixture, read_mixtures
-from wham_mixing import MIXTURES, RATE, Job, Part, make_mixture
+from wham_mixing import RATE, Job, Part, make_mixture
 from wham_talkers import CHUNK, SPLITS, Folder, Sources, Talkers, Utterances
 
-from convtasnet.audio import audio_info
-from convtasnet.cli import run_main
+from convtasnet.cli import Parser
 from convtasnet.data.checks import Problem, gather, raise_problems
-from convtasnet.data.tree import NOISE, wav_folder
-from convtasnet.generation.options import add_common, folders
+from convtasnet.data.tree import MIXTURES, NOISE, wav_folder
+from convtasnet.generation.options import add_common, folders, run_recipe
+from convtasnet.generation.recordings import samples_at
 from convtasnet.generation.target import Target
 from convtasnet.generation.work import (
     Portion,
@@ -86,7 +86,8 @@ class Split:
         problems = talkers.look(self.name, list(self.mixtures.values()))
         users = {self.noise(name): name for name in self.mixtures}
         title = f"Looking at the noise of {self.name}"
-        self._noise_lengths, wrong = gather(users, _noise_length, CHUNK, title)
+        length = partial(samples_at, sample_rate=RATE)
+        self._noise_lengths, wrong = gather(users, length, CHUNK, title)
         return problems + wrong + self._too_short(talkers)
 
     def _too_short(self, talkers: Talkers) -> list[Problem]:
@@ -144,16 +145,9 @@ class Split:
         )
 
 
-def _noise_length(path: str) -> int:
-    info = audio_info(path)
-    if info.sample_rate != RATE:
-        raise ValueError(f"{info.sample_rate} Hz, expected {RATE} Hz")
-    return info.n_samples
-
-
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    new = argparse.ArgumentParser(
+    new = Parser(
         description="Make WHAM!. Killed, it goes on where it stopped when started again.",
     )
     add = new.add_argument
@@ -188,10 +182,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    options = parser().parse_args(arguments)
-    options.out = Path(os.path.abspath(options.out))
-    run_main(lambda: prepare(options))
+    run_recipe(parser(), prepare, arguments)
 
 
 if __name__ == "__main__":

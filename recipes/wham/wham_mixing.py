@@ -9,15 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import soundfile as sf
-from scipy.signal import resample_poly
 from wham_lists import Scales
 
 from convtasnet.audio import write_audio
+from convtasnet.generation.recordings import at_rate, first_channel
 from convtasnet.generation.target import Target
 
 RATE = 16000  # Hz, of WSJ0 and the noise
-MIXTURES = ("mix_clean", "mix_both", "mix_single")
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def make_mixture(job: Job) -> None:
     Raises:
         ValueError, OSError: a recording is damaged, or a file can't be written.
     """
-    noise, noise_rate = read(job.noise)
+    noise, noise_rate = first_channel(job.noise, "float64")
     for part in job.parts:
         rate, mode = part.target.sample_rate, part.target.mode
         talkers = [talker_of(part, k) for k in range(len(part.talkers))]
@@ -65,7 +63,7 @@ def make_mixture(job: Job) -> None:
 
 def talker_of(part: Part, k: int) -> np.ndarray:
     """A talker at the folder's rate, as loud as in the mixture."""
-    wav, rate = read(part.talkers[k])
+    wav, rate = first_channel(part.talkers[k], "float64")
     if not part.from_wsj0:
         return wav * part.scales.speech
     # What wsj0-2mix has of it, in 16 bits.
@@ -111,24 +109,3 @@ def signal_of(kind: str, signals: Sequence[np.ndarray]) -> np.ndarray:
     if kind == "mix_both":
         return noise + one + other
     return {"s1": one, "s2": other, "noise": noise}[kind]
-
-
-def at_rate(wav: np.ndarray, rate: int, wanted: int) -> np.ndarray:
-    """A signal at the wanted rate in Hz."""
-    return wav if rate == wanted else resample_poly(wav, wanted, rate)
-
-
-def read(path: str) -> tuple[np.ndarray, int]:
-    """The first channel of a recording, as float64, and its rate.
-
-    Raises:
-        ValueError: it can't be decoded, or not to the end.
-    """
-    try:
-        with sf.SoundFile(path) as file:
-            wav = file.read(dtype="float64", always_2d=True)[:, 0]
-            if len(wav) < file.frames:
-                raise ValueError(f"{path}: truncated, {len(wav)} of {file.frames} samples")
-            return wav, file.samplerate
-    except sf.SoundFileError as error:
-        raise ValueError(f"{path}: can't be decoded ({error})") from None

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from wham_lists import ListedMixture, read_utterances
 from wham_mixing import RATE
 
-from convtasnet.audio import audio_info
 from convtasnet.data.checks import Problem, gather
 from convtasnet.data.wsj0_mix import FOLDERS, layout
+from convtasnet.generation.recordings import samples_at
 from convtasnet.generation.wsj0 import Wsj0Corpus, check_utterances
 
 SPLITS = tuple(FOLDERS.values())
@@ -116,13 +117,7 @@ class Sources:
                 for mixture in mixtures
                 for file in self.files(split, mixture.name, folder)
             }
-
-            def length(path: str, rate: int = folder[0]) -> int:
-                info = audio_info(path)
-                if info.sample_rate != rate:
-                    raise ValueError(f"{info.sample_rate} Hz, expected {rate} Hz")
-                return info.n_samples
-
+            length = partial(samples_at, sample_rate=folder[0])
             title = f"Looking at wsj0-2mix, {split}, {folder[0]} Hz, {folder[1]}"
             found, wrong = gather(users, length, CHUNK, title)
             self._lengths |= found

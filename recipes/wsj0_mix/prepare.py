@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from wsj0_levels import read_levels
 from wsj0_mixing import SCALINGS, Job, make_mixture
 
-from convtasnet.cli import run_main
+from convtasnet.cli import Parser
 from convtasnet.data.checks import Problem, raise_problems
 from convtasnet.data.mixing_list import ListedMixture, draw_lists, read_list, write_list
 from convtasnet.data.wsj0_mix import FOLDERS, layout
-from convtasnet.generation.options import above, add_common, add_n_src, folders
+from convtasnet.generation.options import above, add_common, add_n_src, folders, run_recipe
 from convtasnet.generation.target import Target
 from convtasnet.generation.work import (
     Portion,
@@ -154,7 +153,7 @@ def _stem(path: str) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    new = argparse.ArgumentParser(
+    new = Parser(
         description="Make WSJ0-mix. Killed, it goes on where it stopped when started again.",
     )
     add = new.add_argument
@@ -190,10 +189,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    options = parser().parse_args(arguments)
-    options.out = Path(os.path.abspath(options.out))
-    run_main(lambda: prepare(options))
+    run_recipe(parser(), prepare, arguments)
 
 
 if __name__ == "__main__":

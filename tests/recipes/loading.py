@@ -27,7 +27,7 @@ def load_recipe(name: str) -> ModuleType:
 
 def run_recipe(module: ModuleType, *words: object) -> None:
     """Its work, with these words on the command line, in this process."""
-    options = module.parser().parse_args([*map(str, words), "--workers", "1"])
+    options = module.parser().parse_args(["--workers", "1", *map(str, words)])
     module.prepare(options)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile as sf
+from loading import load_recipe, run_recipe
 from scipy.signal import resample_poly
 from tiny_corpus import RATE as TINY_RATE
 from tiny_corpus import voice
@@ -17,14 +18,10 @@ from tiny_corpus import voice
 from convtasnet.active_level import active_speech_level
 from convtasnet.data.mixing_list import read_list
 from convtasnet.data.module import Wsj0MixData
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "recipes" / "wsj0_mix"))
-
-import prepare
-import wsj0_levels
-import wsj0_mixing
-
 from convtasnet.generation import wsj0
+
+prepare = load_recipe("wsj0_mix")
+wsj0_levels, wsj0_mixing = sys.modules["wsj0_levels"], sys.modules["wsj0_mixing"]
 
 SPEAKERS = {
     "si_tr_s": ("01a", "01b", "01c", "01d"),
@@ -62,8 +59,7 @@ def corpus(original, tmp_path):
 
 
 def run(corpus, out, *arguments):
-    words = ["--corpus", corpus, "--out", out, "--workers", "1", *arguments]
-    prepare.prepare(prepare.parser().parse_args(list(map(str, words))))
+    run_recipe(prepare, "--corpus", corpus, "--out", out, *arguments)
     return out
 
 
