@@ -64,6 +64,8 @@ class Block(nn.Module):
         self.norm_out = ALL_NORMS[norm](hid_chan, prelu=True)
         self.conv_out = nn.Conv1d(hid_chan, sum(self.split), 1)
         self.norm, self.fusible = norm, norm in KINDS and self.zero_padded
+        if fused not in (None, True, False):  # 'no' would count as true
+            raise ValueError(f"fused={fused!r} must be true, false or None")
         if fused and not self.fusible:
             raise ValueError(
                 f"fused=True needs norm {', '.join(KINDS)} and zeros beyond the ends, got "

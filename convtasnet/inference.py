@@ -63,6 +63,7 @@ def separate(model: nn.Module, wav: Wav, sample_rate: int) -> Wav:
         (2, 44100)
     """
     mixture = _checked_mixture(wav, sample_rate)
+    sample_rate = int(sample_rate)  # 44100.0 is whole, too
     length = mixture.shape[-1]
     output = mixture.new_empty(int(model.n_src), length)  # type: ignore[arg-type]
     end = 0

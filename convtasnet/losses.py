@@ -105,6 +105,10 @@ def pit_loss(
         )
     if metric not in METRICS:
         raise ValueError(f"metric {metric!r} is unknown; choose one of {sorted(METRICS)}")
+    if est.shape[1] == 0:
+        raise ValueError(f"est and ref have shape {tuple(est.shape)}: no sources")
+    if lengths is not None:
+        lengths = checked_lengths(lengths, est)
     with torch.autocast(est.device.type, enabled=False):
         audible = ~_silent(ref, lengths)  # (B, n_src)
         est, ref = _prepared(est, ref, lengths, metric)
@@ -255,7 +259,7 @@ def _silent(ref: Tensor, lengths: Tensor | None) -> Tensor:
     constant = ref == ref[..., :1]
     if lengths is not None:
         n_samples = torch.arange(ref.shape[-1], device=ref.device)
-        constant |= n_samples >= lengths.to(ref.device)[:, None, None]
+        constant |= n_samples >= lengths[:, None, None]
     return constant.all(-1)
 
 

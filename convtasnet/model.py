@@ -238,6 +238,8 @@ def _check_hparams(hparams: dict[str, Any]) -> None:
     for name, allowed in choices.items():
         if hparams[name] not in allowed:
             raise ValueError(f"{name}={hparams[name]!r} is unknown; choose one of {allowed}")
+    if not isinstance(hparams["causal"], bool):  # 'no' would count as true
+        raise ValueError(f"causal={hparams['causal']!r} must be true or false")
     for name in ("norm", "input_norm"):
         if hparams[name] in LOOK_AHEAD and hparams["causal"]:
             raise ValueError(

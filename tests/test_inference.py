@@ -105,6 +105,11 @@ def test_errors_say_what_would_be_right(model, wav, rate, message):
         separate(model, wav, rate)
 
 
+def test_a_rate_may_be_a_whole_float(model):
+    wav = torch.randn(4410)
+    assert torch.equal(separate(model, wav, 44100.0), separate(model, wav, 44100))
+
+
 def test_training_flags_come_back(model):
     model.train()
     model.encoder.eval()

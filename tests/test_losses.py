@@ -205,6 +205,10 @@ def test_wrong_arguments_are_named() -> None:
         si_sdr(torch.zeros(3), torch.zeros(4))
     with pytest.raises(ValueError, match="n_src, T"):
         pit_loss(torch.zeros(3, 10), torch.zeros(3, 10))
+    with pytest.raises(ValueError, match=r"\(1, 0, 10\): no sources"):
+        pit_loss(torch.zeros(1, 0, 10), torch.zeros(1, 0, 10))
+    with pytest.raises(ValueError, match="lengths is a list"):
+        pit_loss(*torch.zeros(2, 2, 2, 10), lengths=[10, 10])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'sdr' is unknown"):
         pit_loss(torch.zeros(1, 2, 10), torch.zeros(1, 2, 10), metric="sdr")
 

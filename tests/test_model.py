@@ -143,6 +143,8 @@ def test_another_type_than_the_models_is_refused(mix: object) -> None:
         ("framing", "centre"),
         ("input_norm", "cLN"),
         ("conv_padding", "same"),
+        ("causal", "no"),
+        ("fused", "no"),
     ],
 )
 def test_wrong_arguments_are_named(name: str, value: object) -> None:

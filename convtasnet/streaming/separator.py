@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
@@ -124,10 +123,13 @@ class StreamingSeparator:
 
     def copy(self) -> StreamingSeparator:
         """A stream in the same state that goes its own way from here; parameters are shared."""
-        other = copy.copy(self)
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
         other.reset()
         other.load_state_dict(self.state_dict())
         return other
+
+    __copy__ = copy
 
     def state_dict(self) -> dict[str, Tensor]:
         """The state as plain tensors, copied: what ``load_state_dict`` takes, now or later."""

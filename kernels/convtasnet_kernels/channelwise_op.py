@@ -12,7 +12,7 @@ from torch import Tensor
 
 from convtasnet_kernels import backend
 from convtasnet_kernels.autograd import connect
-from convtasnet_kernels.checks import check_arguments
+from convtasnet_kernels.checks import check_arguments, check_eps
 from convtasnet_kernels.pointwise import statistics_dtype
 
 
@@ -48,6 +48,7 @@ def channelwise_layer_norm(
              [ 1.,  1.]]])
     """
     check_arguments(x, weight, bias, prelu)
+    check_eps(eps)
     y, _ = channelwise_norm(x, weight, bias, prelu, eps, backend.requested())
     return y
 

@@ -19,6 +19,7 @@ def check_arguments(
         bias: (C,) or None.
         prelu: one element or None.
     """
+    _check_tensor("x", x)
     if x.dim() != 3:
         raise ValueError(f"x must be (batch, channels, time), got shape {tuple(x.shape)}")
     if x.dtype not in DTYPES:
@@ -32,6 +33,7 @@ def check_arguments(
 
 def check_rows(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
     """``check_arguments`` for x (..., N), weight (N,) and bias (N,); leading sizes may be 0."""
+    _check_tensor("x", x)
     if x.dim() == 0 or x.shape[-1] == 0:
         raise ValueError(f"x must be (..., N) with N > 0, got shape {tuple(x.shape)}")
     if x.dtype not in DTYPES:
@@ -40,9 +42,21 @@ def check_rows(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
     _check_parameter("bias", bias, x.shape[-1], x)
 
 
+def check_eps(eps: float) -> None:
+    """Raises a ValueError unless eps is a finite number >= 0: another makes NaN of all values."""
+    if not isinstance(eps, int | float) or not 0 <= eps < float("inf"):
+        raise ValueError(f"eps must be a finite number >= 0, got {eps!r}")
+
+
+def _check_tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name} must be a tensor, got {type(value).__name__}")
+
+
 def _check_parameter(name: str, value: Tensor | None, size: int, x: Tensor) -> None:
     if value is None:
         return
+    _check_tensor(name, value)
     if value.shape != (size,) or value.dtype not in DTYPES:
         raise ValueError(
             f"{name} must be a floating tensor of shape ({size},), "

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from convtasnet_kernels import backend
 from convtasnet_kernels.autograd import connect
-from convtasnet_kernels.checks import check_arguments
+from convtasnet_kernels.checks import check_arguments, check_eps
 from convtasnet_kernels.pointwise import statistics_dtype
 
 
@@ -52,6 +52,7 @@ def cumulative_layer_norm(
              [ 1.0000,  1.6036]]])
     """
     check_arguments(x, weight, bias, prelu)
+    check_eps(eps)
     y, _ = cumulative_norm(x, weight, bias, prelu, eps, backend.requested())
     return y
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from convtasnet_kernels import backend
 from convtasnet_kernels.autograd import connect
-from convtasnet_kernels.checks import check_arguments, check_lengths
+from convtasnet_kernels.checks import check_arguments, check_eps, check_lengths
 from convtasnet_kernels.pointwise import statistics_dtype
 
 
@@ -54,6 +54,7 @@ def global_layer_norm(
     tensor([[[-1.,  1.,  0.]]])
     """
     check_arguments(x, weight, bias, prelu)
+    check_eps(eps)
     if lengths is not None:
         check_lengths(lengths, x)
         lengths = lengths.to(x.device, non_blocking=True)

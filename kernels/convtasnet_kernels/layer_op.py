@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from convtasnet_kernels import backend
-from convtasnet_kernels.checks import check_rows
+from convtasnet_kernels.checks import check_eps, check_rows
 from convtasnet_kernels.pointwise import statistics_dtype
 
 
@@ -42,6 +42,7 @@ def layer_norm(
             [-1.,  1.]])
     """
     check_rows(x, weight, bias)
+    check_eps(eps)
     rows = x.reshape(-1, x.shape[-1])
     y, _ = row_norm(rows, weight, bias, eps, backend.requested())
     return y.view(x.shape)

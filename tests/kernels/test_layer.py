@@ -240,8 +240,13 @@ def test_compiled_equals_eager_for_two_shapes() -> None:
         ({"weight": torch.ones(3)}, r"weight must be .* \(4,\), got \(3,\)"),
         ({"bias": torch.ones(1, 4)}, r"bias must be .* \(4,\), got \(1, 4\)"),
         ({"weight": torch.ones(4, device="meta")}, "weight is on meta, x on cpu"),
+        ({"x": [[[1.0]]]}, "x must be a tensor, got list"),
+        ({"bias": 0.25}, "bias must be a tensor, got float"),
+        ({"eps": -1e-8}, "eps must be a finite number >= 0, got -1e-08"),
+        ({"eps": float("nan")}, "eps must be a finite number >= 0, got nan"),
+        ({"eps": "1e-8"}, "eps must be a finite number >= 0, got '1e-8'"),
     ],
 )
-def test_wrong_arguments_are_named(arguments: dict[str, Tensor], message: str) -> None:
+def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         layer_norm(**{"x": torch.zeros(2, 4), **arguments})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -84,10 +85,15 @@ def test_compiled_with_lengths() -> None:
         ({"bias": torch.ones(1, 4)}, r"bias must be .* \(4,\), got \(1, 4\)"),
         ({"prelu": torch.ones(4)}, r"prelu must be .* \(1,\), got \(4,\)"),
         ({"weight": torch.ones(4, device="meta")}, "weight is on meta, x on cpu"),
+        ({"x": [[[1.0]]]}, "x must be a tensor, got list"),
+        ({"prelu": 0.25}, "prelu must be a tensor, got float"),
+        ({"eps": -1e-8}, "eps must be a finite number >= 0, got -1e-08"),
+        ({"eps": float("nan")}, "eps must be a finite number >= 0, got nan"),
+        ({"eps": "1e-8"}, "eps must be a finite number >= 0, got '1e-8'"),
     ],
 )
 def test_wrong_arguments_are_named(
-    norm: Callable[..., Tensor], arguments: dict[str, Tensor], message: str
+    norm: Callable[..., Tensor], arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         norm(**{"x": torch.zeros(2, 4, 5), **arguments})

@@ -100,12 +100,12 @@ def test_a_saved_state_goes_on(changes: dict[str, Any], at: int, tmp_path: Path)
     stream = StreamingSeparator(model)
     stream.push(mixture[:at])
     torch.save(stream.state_dict(), tmp_path / "state.pt")
-    copied = stream.copy()
+    copied, shallow = stream.copy(), copy.copy(stream)
     expected = [stream.push(mixture[at:]), stream.flush()]
     restored = StreamingSeparator(model)
     restored.push(mixture[:333])  # is overwritten
     restored.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    for other in (copied, restored):
+    for other in (copied, shallow, restored):
         assert torch.equal(
             torch.cat([other.push(mixture[at:]), other.flush()], 1), torch.cat(expected, 1)
         )
