@@ -44,12 +44,12 @@ def saved(tmp_path: Path, content: Any, name: str = "model.pth") -> Path:
     return tmp_path / name
 
 
-def check_outputs(model: ConvTasNet, variant: str, prefix: str = "") -> None:
+def check_outputs(model: ConvTasNet, variant: str, prefix: str = "", device: str = "cpu") -> None:
     """Within 5e-5 of the rms, where float32 alone makes 6e-6."""
     arrays = np.load(INTEROP / variant / "outputs.npz")
     mix, est = (torch.from_numpy(arrays[f"{prefix}{name}"]) for name in ("mix", "est"))
     with torch.no_grad():
-        y = model(mix)[..., : est.shape[-1]]
+        y = model.to(device)(mix.to(device)).cpu()[..., : est.shape[-1]]
     assert float((y - est).abs().max() / est.square().mean().sqrt()) < 5e-5
 
 
@@ -63,6 +63,15 @@ def test_outputs_are_the_toolkits(variant: str, tmp_path: Path) -> None:
     assert again.hparams == model.hparams
     assert again.about["source"]["toolkit"].lower() in variant
     check_outputs(again, variant)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_outputs_on_a_gpu(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels take these models' numbers of taps, norms and reflections too."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    model = ConvTasNet.from_pretrained(path_of(variant), VARIANTS[variant][1])
+    check_outputs(model, variant, device="cuda")
 
 
 def test_eps_is_theirs() -> None:

@@ -171,10 +171,16 @@ def test_rescale_keeps_silence_and_checks_shapes():
 
 
 @pytest.mark.gpu
-def test_a_model_on_the_gpu_serves_the_cpu(model):
-    wav = torch.randn(4000)
-    expected = separate(model, wav, RATE)
-    result = separate(model.cuda(), wav, RATE)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("rate", [RATE, 44100])
+def test_a_model_on_the_gpu_serves_the_cpu(short_pieces, causal, rate):
+    model = ConvTasNet(**TINY, norm="cumulative" if causal else "global", causal=causal)
+    wav = torch.randn(3 * rate)
+    expected = separate(model, wav, rate)
+    on_the_gpu = separate(model.cuda(), wav.cuda(), rate)
+    assert on_the_gpu.device.type == "cuda"
+    torch.testing.assert_close(on_the_gpu.cpu(), expected, atol=1e-3, rtol=1e-3)
+    result = separate(model, wav, rate)
     assert result.device.type == "cpu"
     torch.testing.assert_close(result, expected, atol=1e-3, rtol=1e-3)
 
