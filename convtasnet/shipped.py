@@ -13,11 +13,12 @@ def shipped_model() -> Path:
     """Folder of the package's own model: causal, 8 kHz, two voices; its README.md is a model card.
 
     Raises:
-        FileNotFoundError: this version has none.
+        FileNotFoundError: the installation has lost it.
     """
     if not is_portable(FOLDER):
         raise FileNotFoundError(
-            "--checkpoint is missing: this version of convtasnet comes without a trained model; "
-            "name a training checkpoint (….ckpt), a saved folder, or a model of the hub"
+            f"--checkpoint is missing, and so is the model that comes with convtasnet ({FOLDER}): "
+            "install convtasnet anew, or name a training checkpoint (….ckpt), a saved folder, or a "
+            "model of the hub"
         )
     return FOLDER
