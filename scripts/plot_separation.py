@@ -14,7 +14,7 @@ from hydra.utils import instantiate
 from torch import Tensor
 
 from convtasnet.audio import read_audio
-from convtasnet.cli import run_main
+from convtasnet.cli import Parser, run_main
 from convtasnet.data.stored import stored_data
 from convtasnet.inference import rescale, separate
 from convtasnet.model import ConvTasNet
@@ -49,7 +49,7 @@ def draw(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("mixture", nargs="?", type=Path, metavar="MIXTURE", help="audio file")
     parser.add_argument("--checkpoint", required=True, type=Path, metavar="FILE")
     parser.add_argument("--split", default="test", choices=("train", "valid", "test"))
@@ -57,8 +57,8 @@ def main() -> None:
     parser.add_argument("--out", default=Path("separation.png"), type=Path, metavar="PNG")
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    run_main(lambda: draw(options))
+    draw(options)
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -50,6 +50,7 @@ def run_script(
 
     def run(script: str, *overrides: str) -> tuple[Any, str, str]:
         monkeypatch.setattr(sys, "argv", [script, *overrides])
+        monkeypatch.syspath_prepend(Path(script).parent)  # as Python does for a script
         monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
         capsys.readouterr()
         code: Any = 0
