@@ -16,9 +16,7 @@ from convtasnet.data.patterns import Patterns, find_patterns, list_files
 SCRIPT = str(Path(__file__).parents[1] / "scripts" / "make_manifest.py")
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
 def write(path, n_samples=800, rate=8000, seed=0):

@@ -16,10 +16,7 @@ from convtasnet.data.checks import find_problems, raise_problems, read_headers
 from convtasnet.data.file_cache import FileCache, FileFacts, cache_folder
 from convtasnet.data.manifest import Manifest, Row
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
 def corpus(folder, n, suffix=".wav", subtype="PCM_16"):

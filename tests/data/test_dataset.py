@@ -13,10 +13,7 @@ from convtasnet.data.manifest import Manifest, Row
 from convtasnet.data.packed import PackedStrings
 from convtasnet.resampling import resample
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
 def rows(folder, lengths, rate=8000, n_src=2, seed=0):

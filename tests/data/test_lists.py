@@ -15,9 +15,7 @@ from convtasnet.data.stored import stored_data
 IDS = ["größe 1", "b", "a"]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
 def write_json(folder, name, entries):

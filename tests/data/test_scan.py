@@ -14,9 +14,7 @@ from convtasnet.data.scan import decibels, find_faults, measure, scan_files
 RATE = 8000
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
 def speech(n=4000, seed=0, level=0.05):

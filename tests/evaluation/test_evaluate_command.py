@@ -48,9 +48,7 @@ def read_csv(path):
 
 
 @pytest.fixture
-def run_evaluate(run_script, monkeypatch):
-    # As Python does for a script: its neighbors can be imported.
-    monkeypatch.syspath_prepend(Path(SCRIPT).parent)
+def run_evaluate(run_script):
     return functools.partial(run_script, SCRIPT)
 
 
