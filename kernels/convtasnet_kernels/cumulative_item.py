@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from convtasnet_kernels.cumulative_scan import running_statistics
+from convtasnet_kernels.cumulative_scan import running_statistics, summed
 from convtasnet_kernels.tile_parts import activate
 
 
@@ -40,20 +40,20 @@ def _forward_kernel(
     x_ptr += item * C * T
     y_ptr += item * C * T
     pivot = activate(tl.load(x_ptr), prelu_ptr)
-    first = activate(tl.load(x_ptr + j, mask=valid, other=0.0), prelu_ptr)
-    total = tl.zeros((BLOCK_T,), tl.float32)
-    square = tl.zeros((BLOCK_T,), tl.float32)
+    first = summed(activate(tl.load(x_ptr + j, mask=valid, other=0.0), prelu_ptr), C)
+    total = tl.zeros((BLOCK_T,), first.dtype)
+    square = tl.zeros((BLOCK_T,), first.dtype)
     for start in tl.range(0, C, BLOCK_C):
         c = start + tl.arange(0, BLOCK_C)
         mask = (c < C)[:, None] & valid[None, :]
         u = tl.load(x_ptr + (c[:, None] * T + j[None, :]), mask=mask, other=0.0)
-        d = activate(u, prelu_ptr) - first[None, :]
+        d = summed(activate(u, prelu_ptr), C) - first[None, :]
         if C % BLOCK_C != 0:
             d = tl.where((c < C)[:, None], d, 0.0)
         total += tl.sum(d, axis=0)
         square += tl.sum(d * d, axis=0)
-    rest = total * (1.0 / C)
-    var = square * (1.0 / C) - rest * rest
+    rest = total / C
+    var = square / C - rest * rest
     var = tl.where(var < 0, 0.0, var)  # rounding; a maximum would swallow NaN
     zero = tl.zeros((), tl.float64)
     mean, rstd = running_statistics((first - pivot) + rest, var, zero, zero, 0, eps, C)

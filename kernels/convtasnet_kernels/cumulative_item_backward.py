@@ -8,6 +8,7 @@ from torch import Tensor
 
 from convtasnet_kernels.cumulative_gradient import gradient_terms, may_fuse, normalized, summands
 from convtasnet_kernels.cumulative_item import item_constants
+from convtasnet_kernels.cumulative_scan import summed
 from convtasnet_kernels.tile_parts import activate, both_sums
 
 
@@ -39,8 +40,8 @@ def _backward_kernel(
     pivot = activate(tl.load(x_ptr), prelu_ptr)
     mean = tl.load(stats_ptr, mask=valid, other=0.0)
     rstd = tl.load(stats_ptr + tl.cast(B, tl.int64) * T, mask=valid, other=1.0)
-    g_sum = tl.zeros((BLOCK_T,), tl.float32)
-    gx_sum = tl.zeros((BLOCK_T,), tl.float32)
+    g_sum = summed(tl.zeros((BLOCK_T,), tl.float32), C)
+    gx_sum = summed(tl.zeros((BLOCK_T,), tl.float32), C)
     for start in tl.range(0, C, BLOCK_C):
         c = start + tl.arange(0, BLOCK_C)
         mask = (c < C)[:, None] & valid[None, :]
@@ -52,7 +53,7 @@ def _backward_kernel(
             slope, own = both_sums(gx, own, 1)
             tl.store(partial_ptr + item * 2 * C + c, slope, mask=c < C)
             tl.store(partial_ptr + (item * 2 + 1) * C + c, own, mask=c < C)
-        gx = gx.to(tl.float32)
+        g = summed(g, C)
         if weight_ptr is not None:
             w = tl.load(weight_ptr + c, mask=c < C, other=0.0).to(tl.float32)[:, None]
             g *= w
@@ -61,21 +62,22 @@ def _backward_kernel(
         gx_sum += tl.sum(gx, axis=0)
     places = (None, item, B, 1, 0)
     own, later, slope = gradient_terms(g_sum, gx_sum, mean, rstd, valid, 0, places, 1, C)
-    da = tl.zeros((BLOCK_T,), tl.float32)
+    da = summed(tl.zeros((BLOCK_T,), tl.float32), C)
     for start in tl.range(0, C, BLOCK_C):
         c = start + tl.arange(0, BLOCK_C)
         mask = (c < C)[:, None] & valid[None, :]
         offsets = c[:, None] * T + j[None, :]
         u = tl.load(x_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
-        g = tl.load(dy_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
+        g = summed(tl.load(dy_ptr + offsets, mask=mask, other=0.0), C)
         if weight_ptr is not None:
             g *= tl.load(weight_ptr + c, mask=c < C, other=0.0).to(tl.float32)[:, None]
-        xhat = normalized(activate(u, prelu_ptr), pivot, mean, rstd, False)
+        xhat = normalized(summed(activate(u, prelu_ptr), C), pivot, mean, rstd, False)
         dx = ((g - own[None, :]) + later[None, :] - slope[None, :] * xhat) * rstd[None, :]
         if slope_ptr is not None:
             da += tl.sum(dx * tl.where(u > 0, 0.0, u), axis=0)  # masked lanes hold u = 0
         if prelu_ptr is not None:
             dx = tl.where(u > 0, dx, dx * tl.load(prelu_ptr).to(tl.float32))
+        dx = dx.to(tl.float32)  # from float64 the interpreter rounds to 16 bits wrongly
         tl.store(dx_ptr + offsets, dx.to(dx_ptr.dtype.element_ty), mask=mask)
     if slope_ptr is not None:
         tl.store(slope_ptr + item, tl.sum(da, axis=0))

@@ -11,6 +11,15 @@ FEW_CHANNELS = tl.constexpr(16)
 
 
 @triton.jit
+def summed(x, C: tl.constexpr):
+    """Gives x as it is summed over channels and time: float64 of few channels, else float32."""
+    if C < FEW_CHANNELS:
+        return x.to(tl.float64)
+    else:
+        return x.to(tl.float32)
+
+
+@triton.jit
 def inverse(x, C: tl.constexpr):
     """Gives 1/x."""
     if C < FEW_CHANNELS:
