@@ -57,7 +57,7 @@ def _read_folder(folder: Path, hparams: Mapping[str, Any] | None) -> Checkpoint:
     if is_portable(folder):
         _refuse_hparams(hparams, folder)
         return read_portable(folder)
-    inside = sorted(folder.glob("CKPT*")) + sorted(folder.glob("**/*.ckpt"))[:1]
+    inside = sorted(folder.glob("**/CKPT*/")) + sorted(folder.glob("**/*.ckpt"))[:1]
     hint = f"; did you mean {inside[0]}?" if inside else ""
     raise ValueError(
         f"folder {folder.absolute()} holds no model: neither config.json with model.safetensors "

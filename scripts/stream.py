@@ -63,6 +63,8 @@ def check(args: argparse.Namespace, model: ConvTasNet) -> int:
             raise ValueError(f"--{option} {number}: the model has voices 1 to {model.n_src}")
     if args.voice is not None and args.play is not None:
         raise ValueError("--voice is of stdout, which --play does not write")
+    if not args.block_ms <= 60_000:
+        raise ValueError(f"--block-ms {args.block_ms:g} is more than a minute")
     block = round(args.block_ms * model.sample_rate / 1000) if args.block_ms > 0 else 0
     if block < 1:
         raise ValueError(f"--block-ms {args.block_ms:g} is less than a sample")

@@ -209,6 +209,8 @@ def test_speechbrains_folder_is_named(tmp_path: Path) -> None:
     assert ConvTasNet.from_pretrained(folder, SPEECHBRAIN).n_src == 2
     with pytest.raises(ValueError, match=r"holds no model.*did you mean .*CKPT\+1"):
         ConvTasNet.from_pretrained(folder.parent, SPEECHBRAIN)
+    with pytest.raises(ValueError, match=r"did you mean .*CKPT\+1\?"):
+        ConvTasNet.from_pretrained(tmp_path, SPEECHBRAIN)
     with pytest.raises(ValueError, match="name the folder of SpeechBrain's files"):
         ConvTasNet.from_pretrained(folder / "masknet.ckpt", SPEECHBRAIN)
     (folder / "decoder.ckpt").unlink()

@@ -40,6 +40,13 @@ def test_an_item_that_is_not_there(checkpoint, monkeypatch, capsys):
     assert "--item 1: the test set has 1 items" in capsys.readouterr().err
 
 
+def test_wrong_options_are_one_line(monkeypatch, capsys):
+    with pytest.raises(SystemExit) as stop:
+        draw(monkeypatch, "--item", "one")
+    assert stop.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 def test_a_checkpoint_calls_nothing(checkpoint, tmp_path, monkeypatch, capsys):
     content = torch.load(checkpoint, weights_only=True)
     made = tmp_path / "made"

@@ -56,7 +56,7 @@ class EvaluationFolder:
                 "folder, or replace what is there with resume=false"
             )
         goes_on = resume and bool(before)
-        self.done = self.rows.read() if goes_on else []
+        self.done = self.rows.recover() if goes_on else []
         self.finished = goes_on and not self._mark.exists()
 
     def start(self) -> None:

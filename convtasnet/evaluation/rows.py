@@ -66,22 +66,38 @@ class RowFile:
         self.names = value_names(metrics)
         self.columns = ["mixture_id", "n_samples", *self.names, "reasons", *FACTS]
 
+    def recover(self) -> list[Row]:
+        """What :meth:`read` gives, after the file is left with it alone: rows can be appended."""
+        rows = self.read()
+        if self.path.exists():
+            text = self._text()
+            if self._whole(text) != text:
+                self._write(self._whole(text))
+        return rows
+
     def read(self) -> list[Row]:
-        """All whole lines; the file is left with no others.
+        """All whole lines; the file stays as it is.
 
         Raises:
             ValueError: other columns, or a line that is none of this file.
         """
         if not self.path.exists():
             return []
-        text = self.path.read_bytes().decode("utf-8", errors="surrogateescape")
-        whole = text[: text.rfind(END) + len(END)] if END in text else ""
-        if whole != text:
-            self._write(whole)
-        lines = list(csv.reader(io.StringIO(whole, newline="")))
+        lines = list(csv.reader(io.StringIO(self._whole(self._text()), newline="")))
         if lines and lines[0] != self.columns:
             raise ValueError(f"{self.path} has columns {lines[0]}, expected {self.columns}")
         return [self._parse(number, line) for number, line in enumerate(lines[1:], start=2)]
+
+    def _text(self) -> str:
+        return self.path.read_bytes().decode("utf-8", errors="surrogateescape")
+
+    @staticmethod
+    def _whole(text: str) -> str:
+        """The lines that were written to their end, also where an editor changed all line ends."""
+        header = text[: text.find("\n") + 1]
+        if header and not header.endswith(END):
+            text = text.replace("\n", END)
+        return text[: text.rfind(END) + len(END)] if END in text else ""
 
     def append(self, rows: Sequence[Row]) -> None:
         """Write rows to the end, safe on the disk when this returns."""

@@ -71,7 +71,12 @@ def _read(folder: Path) -> tuple[list[str], dict[str, Any], list[Row]]:
         summary = json.loads(summary_path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{summary_path} is damaged ({error})") from None
-    return metrics, summary, RowFile(path, metrics).read()
+    if not isinstance(summary, dict) or "n" not in summary:
+        raise ValueError(f"{summary_path} is not of an evaluation: it holds no object with 'n'")
+    rows = RowFile(path, metrics).read()
+    if len(rows) != summary["n"]:
+        raise ValueError(f"{path} is damaged: {len(rows)} rows of {summary['n']} are there")
+    return metrics, summary, rows
 
 
 def _labels(folders: Sequence[Path], summaries: Sequence[dict[str, Any]]) -> list[str]:

@@ -42,9 +42,20 @@ def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
         file.path.write_bytes(whole[:size])
         complete = sum(end <= size for end in ends)
         rows = file.read()
+        assert file.path.read_bytes() == whole[:size]  # reading changes nothing
+        assert all(map(same, rows, file.recover()))
         assert len(rows) == max(0, complete - 1), size
         file.append(ROWS[len(rows) :])
         assert file.path.read_bytes() == whole
+
+
+def test_line_ends_of_an_editor_lose_nothing(tmp_path: Path) -> None:
+    file = RowFile(tmp_path / "metrics.csv", ["sdr"])
+    file.replace(ROWS)
+    whole = file.path.read_bytes()
+    file.path.write_bytes(whole.replace(b"\r\n", b"\n"))
+    assert all(map(same, ROWS, file.recover()))
+    assert file.path.read_bytes() == whole
 
 
 def test_other_columns_are_refused(tmp_path: Path) -> None:

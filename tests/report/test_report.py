@@ -7,6 +7,7 @@ import io
 import math
 import re
 import runpy
+import shutil
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -152,6 +153,8 @@ def test_the_command_writes_a_page_and_tables(folders, tmp_path, monkeypatch, ca
         (["OLD", "--out", "report.pdf"], "needs the ending .html"),
         (["UNFINISHED"], "is not finished"),
         (["TRAINING"], "is not of an evaluation"),
+        (["CUT"], "metrics.csv is damaged: 29 rows of 30 are there"),
+        (["LIST"], "summary.json is not of an evaluation"),
     ],
 )
 def test_errors_are_one_line(arguments, message, folders, tmp_path, monkeypatch, capsys) -> None:
@@ -164,10 +167,16 @@ def test_errors_are_one_line(arguments, message, folders, tmp_path, monkeypatch,
         "OLD": folders[0],
         "UNFINISHED": unfinished.path,
         "TRAINING": tmp_path / "training",
+        "CUT": shutil.copytree(folders[0], tmp_path / "cut"),
+        "LIST": shutil.copytree(folders[0], tmp_path / "list"),
     }
+    cut = (tmp_path / "cut" / "metrics.csv").read_bytes()[:-9]
+    (tmp_path / "cut" / "metrics.csv").write_bytes(cut)
+    (tmp_path / "list" / "summary.json").write_text("[]")
     with pytest.raises(SystemExit) as stop:
         run(monkeypatch, *(places.get(word, word) for word in arguments))
     err = capsys.readouterr().err
     assert stop.value.code == 2
     assert len(err.splitlines()) == 1
     assert message in err
+    assert (tmp_path / "cut" / "metrics.csv").read_bytes() == cut  # reading changes nothing

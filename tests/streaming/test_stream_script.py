@@ -131,6 +131,7 @@ def test_a_reader_that_has_enough_is_no_error(run: Run, monkeypatch: pytest.Monk
         (["--play", "0"], "--play 0: the model has voices 1 to 2"),
         (["--block-ms", "0.01"], "--block-ms 0.01 is less than a sample"),
         (["--block-ms", "-1"], "--block-ms -1 is less than a sample"),
+        (["--block-ms", "inf"], "--block-ms inf is more than a minute"),
         (["--half-life", "0"], "half_life=0.0 s"),
         (["--format", "u8"], "invalid choice: 'u8'"),
     ],
