@@ -57,7 +57,8 @@ class EvaluationFolder:
             )
         goes_on = resume and bool(before)
         self.done = self.rows.recover() if goes_on else []
-        self.finished = goes_on and not self._mark.exists()
+        is_whole = len(self.done) == _content(self._summary).get("n")
+        self.finished = goes_on and is_whole and not self._mark.exists()
 
     def start(self) -> None:
         """Mark the folder as belonging to this evaluation; without ``resume``, empty it."""

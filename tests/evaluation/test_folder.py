@@ -13,6 +13,7 @@ from convtasnet.evaluation.folder import EvaluationFolder, files_digest, identit
 
 METRICS = ["sdr"]
 ROW = Row("a", 8, {"sdr": 1.0, "sdri": 0.5})
+ROW_B = Row("b", 8, {"sdr": 2.0, "sdri": 0.7})
 
 
 def folder(path: Path, resume: bool = True, **identity: object) -> EvaluationFolder:
@@ -26,7 +27,7 @@ def test_another_evaluation_is_refused_or_replaced(tmp_path: Path, finish: bool)
     first.start()
     first.add(ROW)
     if finish:
-        first.finish({})
+        first.finish({"n": 1})
     other = r"holds an evaluation with other checkpoint, data\.root, limit:"
     with pytest.raises(ValueError, match=other):
         folder(tmp_path, checkpoint="y", limit=2, data={"root": "s"})
@@ -38,6 +39,19 @@ def test_another_evaluation_is_refused_or_replaced(tmp_path: Path, finish: bool)
     other.start()
     assert not (tmp_path / "metrics.csv").exists()
     assert not (tmp_path / "summary.json").exists()
+
+
+def test_an_evaluation_that_lost_rows_goes_on(tmp_path: Path) -> None:
+    first = folder(tmp_path)
+    first.start()
+    first.add(ROW)
+    first.add(ROW_B)
+    first.finish({"n": 2})
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(path.read_bytes()[:-4])
+    again = folder(tmp_path)
+    assert [row.id for row in again.done] == ["a"]
+    assert not again.finished
 
 
 def test_a_training_run_is_left_alone(tmp_path: Path) -> None:
