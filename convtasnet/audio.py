@@ -4,14 +4,17 @@
 them, here and nowhere else, so that data sets, evaluation and the command line agree.
 
 Files are read and written by libsndfile (``soundfile``): wav, FLAC, ogg and whatever else it knows.
+The commonest kind of wav is read without it, which is faster. A path such as ``speech.pack/17`` is
+that of a recording in a pack (``convtasnet.pack``).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from io import RawIOBase
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +23,8 @@ import torch
 from torch import Tensor
 
 from convtasnet.files import replacing
+from convtasnet.pack import PackedSound, address, file_of, open_packed
+from convtasnet.plain_wav import PlainWav
 from convtasnet.resampling import resample
 from convtasnet.wav_header import missing_bytes
 
@@ -99,20 +104,34 @@ def read_audio(
             file, the file ends before its header says, or a sample is NaN or infinite.
     """
     with _open(path) as file:
-        info = _info(file)
-        count = info.n_samples - start if n_samples is None else n_samples
-        if start < 0 or count < 0 or start + count > info.n_samples:
-            raise ValueError(
-                f"{_absolute(path)}: samples {start} to {start + count} were asked for, "
-                f"the file has {info.n_samples}"
-            )
-        samples = _read(file, path, start, count)
-    if info.subtype in FLOAT_SUBTYPES and not np.isfinite(samples).all():
-        raise ValueError(f"{_absolute(path)}: holds NaN or infinite samples")
-    wav = torch.from_numpy(samples)
-    if sample_rate is None or sample_rate == info.sample_rate:
-        return wav, info.sample_rate
-    return resample(wav, info.sample_rate, sample_rate), sample_rate
+        count = file.frames - start if n_samples is None else n_samples
+        _check_stretch(file, path, start, count)
+        samples = np.empty(count, np.float32)
+        _read_finite(file, path, start, samples)
+    wav, rate = torch.from_numpy(samples), file.samplerate
+    if sample_rate is None or sample_rate == rate:
+        return wav, rate
+    return resample(wav, rate, sample_rate), sample_rate
+
+
+def read_audio_into(path: PathLike, out: np.ndarray, start: int = 0) -> int:
+    """Read a stretch of a file to where it is wanted, which spares a copy.
+
+    Args:
+        path: the file.
+        out: ``(T,)`` float32, contiguous.
+        start: first sample.
+
+    Returns:
+        The file's rate in Hz.
+
+    Raises:
+        FileNotFoundError, ValueError: as ``read_audio``.
+    """
+    with _open(path) as file:
+        _check_stretch(file, path, start, len(out))
+        _read_finite(file, path, start, out)
+        return file.samplerate
 
 
 def write_audio(
@@ -185,10 +204,9 @@ def iter_blocks(path: PathLike, block: int = BLOCK) -> Iterator[np.ndarray]:
         FileNotFoundError, ValueError: as ``read_audio``, NaN not looked for.
     """
     with _open(path) as file:
-        remaining = _info(file).n_samples
-        while remaining:
-            samples = _read(file, path, None, min(block, remaining))
-            remaining -= len(samples)
+        for start in range(0, file.frames, block):
+            samples = np.empty(min(block, file.frames - start), np.float32)
+            _read(file, path, start, samples)
             yield samples
 
 
@@ -214,9 +232,57 @@ def _absolute(path: PathLike) -> str:
     return os.path.abspath(os.fspath(path))
 
 
+class _SoundFile:
+    """A file opened by libsndfile, read as ``PlainWav`` is."""
+
+    def __init__(self, file: sf.SoundFile) -> None:
+        self._file = file
+        self.frames, self.samplerate, self.channels = file.frames, file.samplerate, file.channels
+        self.subtype, self.format = file.subtype, file.format
+
+    def read(self, start: int, out: np.ndarray) -> int:
+        if start != self._file.tell():
+            self._file.seek(start)
+        if self.channels == 1:
+            return len(self._file.read(dtype="float32", out=out))
+        samples = self._file.read(len(out), dtype="float32")
+        samples.mean(1, out=out[: len(samples)])
+        return len(samples)
+
+
+_File = _SoundFile | PlainWav | PackedSound
+
+
 @contextmanager
-def _open(path: PathLike) -> Iterator[sf.SoundFile]:
+def _open(path: PathLike) -> Iterator[_File]:
     """An opened file that has samples, or an error that says what is wrong with it."""
+    name = file_of(path)
+    try:
+        raw = open(name, "rb", buffering=0)  # noqa: SIM115 - closed below
+    except OSError:  # whose reason is told below
+        raw = None
+    with nullcontext() if raw is None else raw:
+        quick = None if raw is None else _quick(raw, path)
+        if quick is not None:
+            yield quick
+            return
+    with _open_by_libsndfile(name) as file:
+        yield _SoundFile(file)
+
+
+def _quick(raw: RawIOBase, path: PathLike) -> PackedSound | PlainWav | None:
+    """A recording of a pack or a plain wav file; None if it is neither."""
+    packed = address(path)
+    if packed is not None:
+        return open_packed(raw, *packed)
+    try:
+        return PlainWav(raw)
+    except ValueError:
+        return None
+
+
+@contextmanager
+def _open_by_libsndfile(path: PathLike) -> Iterator[sf.SoundFile]:
     name = _absolute(path)
     try:
         size = os.stat(name).st_size
@@ -258,24 +324,36 @@ def _reason(name: str, error: Exception) -> str:
     return reason
 
 
-def _info(file: sf.SoundFile) -> AudioInfo:
+def _info(file: _File) -> AudioInfo:
     return AudioInfo(file.frames, file.samplerate, file.channels, file.subtype, file.format)
 
 
-def _read(file: sf.SoundFile, path: PathLike, start: int | None, count: int) -> np.ndarray:
-    """``count`` samples from ``start`` (None: from where the file stands), channels averaged."""
+def _check_stretch(file: _File, path: PathLike, start: int, count: int) -> None:
+    if start < 0 or count < 0 or start + count > file.frames:
+        raise ValueError(
+            f"{_absolute(path)}: samples {start} to {start + count} were asked for, the file has "
+            f"{file.frames}"
+        )
+
+
+def _read_finite(file: _File, path: PathLike, start: int, out: np.ndarray) -> None:
+    """Fill ``out`` with samples from ``start`` on, none of them NaN or infinite."""
+    _read(file, path, start, out)
+    if file.subtype in FLOAT_SUBTYPES and not np.isfinite(out).all():
+        raise ValueError(f"{_absolute(path)}: holds NaN or infinite samples")
+
+
+def _read(file: _File, path: PathLike, start: int, out: np.ndarray) -> None:
+    """Fill ``out`` with samples from ``start`` on, channels averaged."""
     try:
-        if start is not None:
-            file.seek(start)
-        samples = file.read(count, dtype="float32", always_2d=True)
+        count = file.read(start, out)
     except sf.SoundFileError as error:
         raise ValueError(f"{_absolute(path)}: damaged, can't be decoded ({error})") from None
-    if len(samples) < count:
+    if count < len(out):
         raise ValueError(
-            f"{_absolute(path)}: truncated, {len(samples)} of {count} samples from sample "
-            f"{start or 0} could be read"
+            f"{_absolute(path)}: truncated, {count} of {len(out)} samples from sample "
+            f"{start} could be read"
         )
-    return samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1)
 
 
 def _samples_to_write(target: Path, array: np.ndarray, subtype: str) -> np.ndarray:

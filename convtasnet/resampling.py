@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from fractions import Fraction
 
 import torch
-import torchaudio
 from torch import Tensor
+from torchaudio.transforms import Resample
 
 _MAX_REDUCED_RATE = 12000
 _FILTER_WIDTH, _ROLLOFF = 6, 0.99  # torchaudio's defaults
+_KEPT_SIZE = 250_000  # coefficients of a filter that is kept, about: a megabyte
 
 
 def resample(wav: Tensor, orig_rate: int, new_rate: int, n_samples: int | None = None) -> Tensor:
@@ -43,7 +45,7 @@ def resample(wav: Tensor, orig_rate: int, new_rate: int, n_samples: int | None =
             raise ValueError(f"{name} is {rate}, expected at least 1 Hz")
     expected = -(-wav.shape[-1] * new_rate // orig_rate)
     if orig_rate != new_rate and wav.shape[-1]:
-        wav = torchaudio.functional.resample(wav, *rate_ratio(orig_rate, new_rate))
+        wav = _filter(*rate_ratio(orig_rate, new_rate), wav.dtype, wav.device)(wav)
     if n_samples is None:
         n_samples = expected
     if wav.shape[-1] == n_samples:
@@ -70,9 +72,7 @@ class Resampler:
         # Frames of ``orig`` samples in, ``new`` samples out; a filter reaches so many to each side.
         reach = _FILTER_WIDTH / (_ROLLOFF * min(self._orig, self._new))
         self._margin = math.ceil(reach + 1 / self._orig)
-        # Its filters are computed in float64: float32 would be off by 5e-5 at some pairs of rates.
-        convert = torchaudio.transforms.Resample(self._orig, self._new, dtype=torch.float64)
-        self._convert = convert.float()
+        self._convert = _new_filter(self._orig, self._new, torch.float32, torch.device("cpu"))
         self._buffer: Tensor | None = None
         self._passed = 0  # frames at the start of the buffer that are done
 
@@ -100,6 +100,20 @@ class Resampler:
             return self._buffer
         converted = self._convert.to(self._buffer.device)(self._buffer)
         return converted[..., self._passed * self._new :]
+
+
+def _filter(old: int, new: int, dtype: torch.dtype, device: torch.device) -> Resample:
+    """What resamples; small filters are kept, as making one takes longer than using it."""
+    make = _kept_filter if old * new <= _KEPT_SIZE else _new_filter
+    return make(old, new, dtype, device)
+
+
+def _new_filter(old: int, new: int, dtype: torch.dtype, device: torch.device) -> Resample:
+    # Computed in float64: float32 would be off by 5e-5 at some pairs of rates.
+    return Resample(old, new, dtype=torch.float64).to(device, dtype)
+
+
+_kept_filter = functools.lru_cache(maxsize=64)(_new_filter)
 
 
 def rate_ratio(orig_rate: int, new_rate: int) -> tuple[int, int]:

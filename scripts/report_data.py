@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from data_config import data_of
 from data_plot import draw
-from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -33,7 +32,6 @@ from convtasnet.data.manifest import Manifest
 from convtasnet.data.scan import Scan, decibels, find_faults, scan_files
 from convtasnet.data.speakers import SpeakersData
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 SHOWN = 20
 WIDTH = 100  # a narrower table would lose digits
 
@@ -97,8 +95,7 @@ def find_sets(named: Sequence[str], splits: Sequence[str]) -> list[tuple[str, Ma
         raise ValueError(f"{files} and {overrides}: name either manifests or overrides")
     if not overrides:
         return [with_kinds(Path(item).stem, Manifest.read(item)) for item in named]
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        data = instantiate(compose("train", [*overrides, "run_dir=."]).data)
+    data = data_of(overrides)
     if isinstance(data, SpeakersData):  # its mixtures are made in training
         utterances = as_manifest(list_utterances(data.root), data.root)
         return [("all", utterances, ["utterance"])]

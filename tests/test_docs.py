@@ -127,7 +127,7 @@ def check_options(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Every --option is in the command's help."""
-    command = [arguments[0], "--help"] if arguments[0] == "separate" else ["--help"]
+    command = ["separate", "--help"] if arguments[:1] == ["separate"] else ["--help"]
     with pytest.raises(SystemExit) as stop:
         run(command)
     assert stop.value.code == 0

@@ -17,6 +17,7 @@ from convtasnet.audio import FLOAT_SUBTYPES, audio_info, check_samples
 from convtasnet.data.file_cache import FileCache, FileFacts
 from convtasnet.data.manifest import Manifest
 from convtasnet.data.row import Row, lengths_fit
+from convtasnet.pack import file_of
 
 logger = logging.getLogger(__name__)
 
@@ -156,14 +157,14 @@ def raise_problems(problems: Sequence[Problem]) -> None:
 def _look_up(path: str, cache: FileCache[FileFacts]) -> FileFacts:
     """Facts of a file: from the cache, or from its header."""
     try:
-        status = os.stat(path)
+        status = os.stat(file_of(path))
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(f"{path}: no such file") from None
     known = cache.get(path, status.st_size, status.st_mtime_ns)
     if known:
         return FileFacts(**vars(known))
     info = audio_info(path)
-    hidden = info.subtype in FLOAT_SUBTYPES or info.format != "WAV"
+    hidden = info.subtype in FLOAT_SUBTYPES or info.format not in ("WAV", "PACK")
     return FileFacts(status.st_size, status.st_mtime_ns, info.n_samples, info.sample_rate, hidden)
 
 

@@ -38,8 +38,9 @@ class Utterance:
 def list_utterances(root: Path) -> list[Utterance]:
     """Utterances of a folder ``SPEAKER/…/utterance.{wav,flac}``, or of a csv.
 
-    A csv has the columns ``speaker,path`` and perhaps ``length``; its paths are absolute or
-    relative to its own folder. Hidden files and folders are passed over.
+    A csv has the columns ``speaker,path`` and perhaps ``length`` and ``name`` (which else is the
+    path); its paths are absolute or relative to its own folder. Hidden files and folders are passed
+    over.
 
     Raises:
         FileNotFoundError: no such folder or csv.
@@ -86,7 +87,7 @@ def _read_csv(file: Path) -> Iterable[Utterance]:
             if not speaker or not name or (length and not length.isdigit()):
                 raise ValueError(f"{file}, line {rows.line_num}: speaker, path or length is wrong")
             path = os.path.abspath(file.parent / name)
-            yield Utterance(speaker, name, path, int(length) if length else None)
+            yield Utterance(speaker, row.get("name") or name, path, int(length) if length else None)
 
 
 def as_manifest(utterances: Iterable[Utterance], root: Path) -> Manifest:

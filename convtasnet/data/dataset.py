@@ -66,18 +66,28 @@ class EpochDataset(Dataset[Item]):
         """The items (epoch, index)."""
         return [self.item(*key) for key in keys]
 
+    def read_batch(self, keys: Sequence[Key], n_samples: int) -> Batch:
+        """What ``collate`` makes of the items (epoch, index), padded to ``n_samples``."""
+        return collate(self.items(keys), n_samples)
+
     def __getitem__(self, key: int | Key) -> Item:
-        return self.items([self._checked(key)])[0]
+        return self.items(self.checked([key]))[0]
 
     def __getitems__(self, keys: Sequence[int | Key]) -> list[Item]:
         """What a ``DataLoader`` asks for: the items of a batch."""
-        return self.items([self._checked(key) for key in keys])
+        return self.items(self.checked(keys))
 
-    def _checked(self, key: int | Key) -> Key:
-        epoch, index = key if isinstance(key, tuple) else (self.epoch, key)
-        if not 0 <= index < len(self):
-            raise IndexError(f"item {index} of a data set of {len(self)}")
-        return epoch, index
+    def checked(self, keys: Sequence[int | Key]) -> list[Key]:
+        """The keys with their epochs.
+
+        Raises:
+            IndexError: there is no such item.
+        """
+        pairs = [key if isinstance(key, tuple) else (self.epoch, key) for key in keys]
+        for _, index in pairs:
+            if not 0 <= index < len(self):
+                raise IndexError(f"item {index} of a data set of {len(self)}")
+        return pairs
 
 
 class MixtureDataset(EpochDataset):
@@ -173,6 +183,29 @@ class MixtureDataset(EpochDataset):
         )
         return {**named(wavs[0], wavs[1:], self.n_src), "id": self._ids[index]}
 
+    def read_batch(self, keys: Sequence[Key], n_samples: int) -> Batch:
+        """The crops of the items, each file read to its place in the batch."""
+        starts, counts = self._crops(keys)
+        n_items = len(keys)
+        # One block of memory: the system gives it in few large pages, and processes hand it over
+        # as one. Of each kind of file (mixture, sources, noise) it holds all items in a row.
+        block = np.empty((self._group, n_items, n_samples), np.float32)
+        sources = block[1 : 1 + self.n_src].reshape(n_items, self.n_src, n_samples)
+        for i, (_, index) in enumerate(keys):
+            start, count = int(starts[i]), int(counts[i])
+            rows = [block[0, i], *sources[i], *block[1 + self.n_src :, i]]
+            for k, row in enumerate(rows):
+                self.recordings.read_into(index * self._group + k, start, row[:count])
+                row[count:] = 0
+        batch = {"mixture": block[0], "sources": sources}
+        if self._group > 1 + self.n_src:
+            batch["noise"] = block[-1]
+        return {
+            **{name: torch.from_numpy(wav) for name, wav in batch.items()},
+            "lengths": torch.from_numpy(counts),
+            "ids": [self._ids[index] for _, index in keys],
+        }
+
     def batch(self, keys: Sequence[Key], audio: ResidentAudio) -> Batch:
         """The crops of the items, made on a device."""
         starts, counts = self._crops(keys)
@@ -192,6 +225,25 @@ class MixtureDataset(EpochDataset):
         lengths = self.lengths[[index for _, index in keys]]
         counts = lengths if self.n_samples is None else np.minimum(lengths, self.n_samples)
         return below(lengths - counts + 1, uniforms(self.seed, keys, 1)[:, 0]), counts
+
+
+class Batches(Dataset[Batch]):
+    """The items of a data set as whole batches, for a loader that only hands them on.
+
+    Args:
+        dataset: the data set.
+        n_samples: that all items are padded to.
+    """
+
+    def __init__(self, dataset: EpochDataset, n_samples: int):
+        self.dataset, self.n_samples = dataset, n_samples
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitems__(self, keys: Sequence[int | Key]) -> Batch:
+        """What a ``DataLoader`` asks for: the batch of these items."""
+        return self.dataset.read_batch(self.dataset.checked(keys), self.n_samples)
 
 
 def named(mixture: Tensor, parts: Tensor, n_src: int) -> dict[str, Tensor]:
@@ -233,9 +285,10 @@ def collate(items: Sequence[Item], n_samples: int | None = None) -> Batch:
         raise ValueError(f"an item has {max(lengths)} samples, n_samples is {n_samples}")
 
     def padded(key: str) -> Tensor:
-        return torch.stack(
-            [F.pad(item[key], (0, longest - n)) for item, n in zip(items, lengths, strict=True)]
-        )
+        wavs = [item[key] for item in items]
+        if min(lengths) < longest:
+            wavs = [F.pad(wav, (0, longest - wav.shape[-1])) for wav in wavs]
+        return torch.stack(wavs)
 
     return {
         **{key: padded(key) for key in ("mixture", "sources", "noise") if key in items[0]},

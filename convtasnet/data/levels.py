@@ -17,6 +17,7 @@ from convtasnet.data.checks import Problem, raise_problems
 from convtasnet.data.file_cache import cache_folder
 from convtasnet.data.mixing import FRAME, frame_powers, gated_level
 from convtasnet.files import replacing
+from convtasnet.pack import file_of
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ def _remembered(store: Path, count: int) -> np.ndarray | None:
 def _fingerprint(paths: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for path in paths:
-        status = os.stat(path)
+        status = os.stat(file_of(path))
         facts = f"\0{status.st_size}\0{status.st_mtime_ns}\0"
         digest.update(os.fsencode(path) + facts.encode())
     return digest.hexdigest()[:32]

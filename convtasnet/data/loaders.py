@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import lightning
@@ -12,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from convtasnet.cores import available_cores
 from convtasnet.data.corpus import SPLITS
-from convtasnet.data.dataset import EpochDataset, collate
+from convtasnet.data.dataset import Batch, Batches, EpochDataset, collate
 from convtasnet.data.resident import ResidentAudio, ResidentLoader, make_resident
 from convtasnet.data.sampler import EvalSampler, TrainSampler, resume_position
 from convtasnet.data.waiting import WatchedLoader
@@ -85,12 +84,11 @@ class LoadingModule(lightning.LightningDataModule):
         audio = self._resident_audio(dataset, rank)
         if audio is not None:
             return ResidentLoader(dataset, audio, sampler, self.batch_size)
-        pad = functools.partial(collate, n_samples=self.n_samples)
         return WatchedLoader(
-            dataset,
+            Batches(dataset, self.n_samples),
             self.batch_size,
             sampler=sampler,
-            collate_fn=pad,
+            collate_fn=_unchanged,
             drop_last=True,
             **self._workers(),
         )
@@ -144,6 +142,10 @@ class LoadingModule(lightning.LightningDataModule):
         return (
             (1, 0) if self.trainer is None else (self.trainer.world_size, self.trainer.global_rank)
         )
+
+
+def _unchanged(batch: Batch) -> Batch:
+    return batch
 
 
 def default_workers() -> int:

@@ -130,7 +130,11 @@ class Manifest(Sequence[Row]):
                 columns = [name.strip() for name in reader.fieldnames or []]
                 reader.fieldnames = columns
                 count = _check_columns(path, columns, n_src)
-                rows = [_parse(path, reader.line_num, record, count) for record in reader]
+                name, folder = str(path), str(path.parent)  # a path makes its text anew each time
+                rows = [
+                    _parse(f"{name}, line {reader.line_num}", folder, record, count)
+                    for record in reader
+                ]
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}: not UTF-8 text ({error.reason})") from None
         except csv.Error as error:
@@ -190,23 +194,21 @@ def _check_columns(path: Path, columns: list[str], n_src: int | None) -> int:
     return count
 
 
-def _parse(path: Path, line: int, record: dict[str, str | None], n_src: int) -> Row:
-    """A row of the csv; ``line`` is for messages."""
+def _parse(place: str, folder: str, record: dict[str, str | None], n_src: int) -> Row:
+    """A row of the csv at a place, whose relative paths start at a folder."""
 
     def field(name: str) -> str:
         value = record[name]
         if value is None or not value.strip():
-            raise ValueError(f"{path}, line {line}: no {name}")
+            raise ValueError(f"{place}: no {name}")
         return value.strip()
 
     def absolute(name: str) -> str:
-        return os.path.normpath(os.path.join(path.parent, field(name)))
+        return os.path.normpath(os.path.join(folder, field(name)))
 
     length = field("length")
     if not length.isascii() or not length.isdigit() or int(length) == 0:
-        raise ValueError(
-            f"{path}, line {line}: length is '{length}', expected a whole number above 0"
-        )
+        raise ValueError(f"{place}: length is '{length}', expected a whole number above 0")
     has_noise = bool((record.get("noise_path") or "").strip())
     speakers = [(record.get(f"source_{k + 1}_speaker") or "").strip() for k in range(n_src)]
     return Row(
@@ -216,7 +218,7 @@ def _parse(path: Path, line: int, record: dict[str, str | None], n_src: int) -> 
         noise=absolute("noise_path") if has_noise else None,
         length=int(length),
         speakers=tuple(speakers) if all(speakers) else None,
-        place=f"{path}, line {line}",
+        place=place,
     )
 
 

@@ -59,7 +59,7 @@ def active_level(wav: Tensor) -> float:
 def frame_powers(samples: np.ndarray) -> np.ndarray:
     """Mean power of each frame of ``FRAME`` samples, the last one shorter: (T,) -> (n_frames,)."""
     whole = samples.size // FRAME * FRAME
-    powers = np.square(samples[:whole].reshape(-1, FRAME), dtype=np.float64).mean(1)
+    powers = np.square(samples[:whole].reshape(-1, FRAME), dtype=np.float64).sum(1) / FRAME
     if whole < samples.size:
         powers = np.append(powers, np.square(samples[whole:], dtype=np.float64).mean())
     return powers
@@ -120,13 +120,19 @@ def mix(
         levels = [active_level(source) for source in sources]
     gains = [10 ** (g / 20) / (level or 1.0) for g, level in zip(gains_db, levels, strict=True)]
     factors = torch.tensor(gains, dtype=sources[0].dtype)[:, None]
-    scaled = torch.stack(list(sources)) * factors
+    scaled = (sources if isinstance(sources, Tensor) else torch.stack(list(sources))) * factors
     mixture = scaled.sum(0)
     given = scaled if targets is None else targets * factors
-    everything = torch.cat([scaled, given, mixture[None]])
-    largest = everything.abs().amax().item() if lengths[0] else 0.0
+    parts = [scaled, mixture] + [given] * (targets is not None)
+    largest = max(map(_largest, parts)) if lengths[0] else 0.0
     factor = peak / largest if largest > 0 else 1.0
-    return mixture * factor, given * factor
+    return mixture.mul_(factor), given.mul_(factor)
+
+
+def _largest(wav: Tensor) -> float:
+    """Largest absolute sample."""
+    low, high = wav.aminmax()
+    return max(-float(low), float(high))
 
 
 def draw_gains(n_src: int, rng: random.Random) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from convtasnet.audio import read_audio
+from convtasnet.audio import read_audio, read_audio_into
 from convtasnet.data.packed import PackedStrings
 from convtasnet.resampling import rate_ratio, resample
 
@@ -89,6 +89,16 @@ class Recordings:
             return self._stretch(index, 0, own)[(start + torch.arange(count)) % own]
         return self._stretch(index, start, count)
 
+    def read_into(self, index: int, start: int, out: np.ndarray) -> None:
+        """Read a stretch of one file to where it is wanted: ``out`` (count,), contiguous."""
+        entry = index // self.group
+        rate = int(self.sample_rates[entry])
+        if rate == self.sample_rate and start + len(out) <= self._own_lengths[entry]:
+            path = self.paths[index]
+            _same_rate(path, read_audio_into(path, out, start), rate)
+        else:
+            out[:] = self.read(index, start, len(out)).numpy()
+
     def _stretch(self, index: int, start: int, count: int) -> Tensor:
         """Samples at ``sample_rate`` of the file itself."""
         rate = int(self.sample_rates[index // self.group])
@@ -107,9 +117,13 @@ class Recordings:
     def _read(self, index: int, rate: int, start: int, count: int) -> Tensor:
         path = self.paths[index]
         wav, found = read_audio(path, start=start, n_samples=count)
-        if found != rate:
-            raise ValueError(f"{path}: was {rate} Hz at the start of the run, now is {found} Hz")
+        _same_rate(path, found, rate)
         return wav
+
+
+def _same_rate(path: str, found: int, expected: int) -> None:
+    if found != expected:
+        raise ValueError(f"{path}: was {expected} Hz at the start of the run, now is {found} Hz")
 
 
 def sixteen_bits(wav: Tensor) -> tuple[Tensor, float]:

@@ -79,7 +79,7 @@ def _sources(manifest: Manifest) -> list[Utterance]:
 
 
 def _noise_of(manifest: Manifest, samples: bool) -> Part | None:
-    paths = sorted({row.noise for row in manifest if row.noise})
+    paths = dict.fromkeys(row.noise for row in manifest if row.noise)
     if not paths:
         return None
     noises = [Utterance("", path, path) for path in paths]

@@ -14,12 +14,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from rich.progress import track
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 from convtasnet.data.draws import Key
-from convtasnet.data.recordings import Recordings, sixteen_bits
+from convtasnet.data.pieces import read_pieces
+from convtasnet.data.recordings import Recordings
 from convtasnet.data.sampler import TrainSampler
 from convtasnet.data.waiting import WaitClock
 
@@ -28,7 +27,6 @@ logger = logging.getLogger(__name__)
 # Of a GPU's free memory: at most so much by default, which leaves the training what it needs, …
 AUTO_SHARE = 0.25
 SHARE = 0.8  # … and so much for those who ask for it.
-PIECE = 1 << 20  # samples that a process reads at a time, or one longer file
 
 
 class ResidentAudio:
@@ -73,20 +71,9 @@ class ResidentAudio:
         self._offsets = np.cumsum(lengths) - lengths
         total = int(lengths.sum())
         self._samples = torch.zeros(total + window, dtype=torch.int16, device=device)
-        # Arrays come through pipes: tensors would need shared memory, which may be small.
-        loader = DataLoader(
-            _Pieces(recordings),
-            batch_size=None,
-            num_workers=num_workers,
-            collate_fn=_unchanged,
-            generator=torch.Generator(),  # leaves the global one alone
-        )
         scales, end = [], 0
         title = f"Loading speech to {device}"
-        for piece in track(loader, title, transient=True, disable=not show):
-            if isinstance(piece, Exception):
-                raise piece
-            samples, own = piece
+        for samples, own in read_pieces(recordings, num_workers, title, show):
             self._samples[end : end + len(samples)] = torch.from_numpy(samples)
             scales.append(own)
             end += len(samples)
@@ -115,36 +102,6 @@ class ResidentAudio:
         if self.device.type == "cuda":
             tensor = tensor.pin_memory()
         return tensor.to(self.device, non_blocking=True)
-
-
-class _Pieces(Dataset[Any]):
-    """Runs of recordings: the samples of each in one row, and the scales of its files.
-
-    What is wrong with a file is a piece, too: raised in a process, it would bring that one's
-    traceback along.
-    """
-
-    def __init__(self, recordings: Recordings):
-        self._recordings = recordings
-        piece = np.cumsum(recordings.file_lengths) // PIECE
-        ends = np.flatnonzero(np.diff(piece, append=-1)) + 1
-        self._bounds = np.array([0, *ends])
-
-    def __len__(self) -> int:
-        return len(self._bounds) - 1
-
-    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray] | Exception:
-        members = range(self._bounds[index], self._bounds[index + 1])
-        try:
-            pairs = [sixteen_bits(self._recordings.read(i)) for i in members]
-        except (ValueError, OSError) as error:
-            return error
-        wavs, scales = zip(*pairs, strict=True)
-        return torch.cat(wavs).numpy(), np.array(scales)
-
-
-def _unchanged(piece: Any) -> Any:
-    return piece
 
 
 class Maker(Protocol):

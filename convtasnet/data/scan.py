@@ -15,6 +15,7 @@ import numpy as np
 from convtasnet.audio import PathLike, audio_info, iter_blocks
 from convtasnet.data.checks import Problem, gather
 from convtasnet.data.file_cache import FileCache
+from convtasnet.pack import file_of
 
 # A peak below this is silence: -60 dB of full scale.
 _SILENCE = 1e-3
@@ -111,7 +112,7 @@ def measure(path: PathLike) -> Scan:
     >>> scan.peak, scan.level, scan.offset, scan.seconds, scan.faults()
     (0.5, 0.5, 0.0, 0.1, {})
     """
-    status = os.stat(path)
+    status = os.stat(file_of(path))
     info = audio_info(path)
     top, bottom = _Top(), _Top()
     total = power = 0.0
@@ -177,7 +178,7 @@ def decibels(amplitude: float) -> float:
 
 def _remembered(path: str, cache: FileCache[Scan]) -> Scan | None:
     try:
-        status = os.stat(path)
+        status = os.stat(file_of(path))
     except OSError:
         return None
     return cache.get(path, status.st_size, status.st_mtime_ns)

@@ -12,7 +12,7 @@ from scipy.stats import chisquare, kstest
 from tiny_corpus import RATE, voice
 
 from convtasnet.audio import write_audio
-from convtasnet.data import resident
+from convtasnet.data import pieces, resident
 from convtasnet.data.dataset import collate
 from convtasnet.data.manifest import Manifest, Row
 from convtasnet.data.mixing import active_level
@@ -176,7 +176,7 @@ def test_crops_of_a_manifest_of_another_rate(tmp_path):
 
 
 def test_processes_read_the_files_in_pieces(speakers, monkeypatch):
-    monkeypatch.setattr(resident, "PIECE", 10_000)
+    monkeypatch.setattr(pieces, "PIECE", 10_000)
     state = torch.random.get_rng_state()
     made = batches(speakers_data(speakers, resident=True, num_workers=2))
     assert torch.equal(torch.random.get_rng_state(), state)
