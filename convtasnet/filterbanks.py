@@ -38,7 +38,7 @@ class FrameEncoder(Encoder):
         filters = self.get_filters()[:, 0]
         frames = waveform[:, 0].unfold(-1, filters.shape[-1], self.stride)
         # Not matmul, which would put the frames before the features.
-        return torch.bmm(filters.expand(len(frames), -1, -1), frames.mT)
+        return torch.bmm(filters.expand(frames.shape[0], -1, -1), frames.mT)
 
 
 class FrameDecoder(Decoder):
@@ -57,7 +57,7 @@ class FrameDecoder(Decoder):
     def frames(self, spec: Tensor) -> Tensor:
         """Map (B, n_feats_out, F) to the samples of each frame, (B, L, F)."""
         filters = self.get_filters()[:, 0]
-        return torch.bmm(filters.mT.expand(len(spec), -1, -1), spec)
+        return torch.bmm(filters.mT.expand(spec.shape[0], -1, -1), spec)
 
     def overlap_add(self, frames: Tensor) -> Tensor:
         """Map the samples of each frame, (B, L, F), to (B, 1, T)."""

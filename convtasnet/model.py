@@ -195,12 +195,12 @@ class ConvTasNet(nn.Module, HubModel):
         masked = features.unsqueeze(1) * masks
         with torch.autocast(x.device.type, enabled=False):
             samples = self.decoder.frames(masked.to(features.dtype).flatten(0, 1))
-            samples = samples[..., :n_frames].unflatten(0, (len(x), self.n_src))
+            samples = samples[..., :n_frames].unflatten(0, (x.shape[0], self.n_src))
             if frames is not None:
                 valid = valid_frames(samples[:, 0], frames)
                 samples = torch.where(valid[:, None], samples, 0.0)
             y = self.decoder.overlap_add(samples.flatten(0, 1))
-        return y.reshape(len(x), self.n_src, y.shape[-1])
+        return y.reshape(x.shape[0], self.n_src, y.shape[-1])
 
     def _seen(self, features: Tensor, n_frames: int, frames: Tensor | None) -> Tensor | None:
         """Which frames (B,) of features (B, N, F) the separator may see; None for all.

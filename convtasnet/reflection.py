@@ -28,7 +28,8 @@ def reflected(x: Tensor, frames: Tensor | None, left: int, right: int) -> Tensor
     n_frames = x.shape[-1]
     at = torch.arange(-left, n_frames + right, device=x.device)
     if frames is None:
-        period = max(1, 2 * (n_frames - 1))
+        # A tensor: ONNX has no operator for a remainder of a length that is not known yet.
+        period = at.new_full((), max(1, 2 * (n_frames - 1)))
         at = at.remainder(period)
         return x[..., torch.minimum(at, period - at)]
     periods = (2 * (frames[:, None] - 1)).clamp(min=1)

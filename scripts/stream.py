@@ -1,16 +1,17 @@
 r"""Separate a microphone or a pipe while it lasts.
 
     ffmpeg -i mixture.wav -f s16le -ac 1 -ar 8000 - \
-      | python scripts/stream.py --checkpoint best.ckpt > voices.s16
+      | python scripts/stream.py > voices.s16
     sox mixture.wav -t raw -e float -b 32 -c 1 -r 8000 - \
       | python scripts/stream.py --checkpoint best.ckpt --format f32le --voice 1 \
       | play -t raw -e float -b 32 -c 1 -r 8000 -
-    python scripts/stream.py --checkpoint best.ckpt --mic --play 1
+    python scripts/stream.py --mic --play 1
 
-Takes raw PCM of one channel on stdin and writes raw PCM of the same format on stdout, all voices
-interleaved or one of them; or takes a microphone, until Ctrl-C, and plays a voice (both need the
-extra "live": pip install 'convtasnet[live]'). A line on stderr says how computing keeps up with
-time. The rate is the model's: let ffmpeg or sox resample.
+Runs the model that comes with the package, or --checkpoint: what separate.py takes. Raw PCM of one
+channel comes in on stdin, and raw PCM of the same format goes out on stdout, all voices interleaved
+or one of them. Or a microphone is recorded, until Ctrl-C, and a voice played: both need the extra
+"live" (pip install 'convtasnet[live]'). A line on stderr says how computing keeps up with time. The
+rate is the model's: let ffmpeg or sox resample.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import torch
 
 from convtasnet.cli import DEVICES, Parser, resolve_device, run_main
 from convtasnet.model import ConvTasNet
+from convtasnet.shipped import shipped_model
 from convtasnet.streaming import StreamingSeparator
 from convtasnet.streaming.levels import RunningLevels
 from convtasnet.streaming.meter import RealTimeMeter
@@ -37,7 +39,7 @@ Sink = Callable[[np.ndarray], object]  # takes voices (n_src, m)
 def parse() -> argparse.Namespace:
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--checkpoint", required=True, metavar="X", help="what separate.py takes; a causal model")
+    add("--checkpoint", metavar="X", help="a causal model; default: the one that is shipped")
     add("--format", choices=FORMATS, default="s16le", help="of both pipes (default: %(default)s)")
     add("--rate", type=int, metavar="HZ", help="of both pipes; checked against the model's")
     add("--block-ms", type=float, default=10.0, metavar="MS", help="default: %(default)s")
@@ -145,7 +147,9 @@ def separate(
 def run() -> None:
     args = parse()
     torch.set_num_threads(1)  # blocks are too small to share
-    model = ConvTasNet.from_pretrained(args.checkpoint).to(resolve_device(args.device))
+    model = ConvTasNet.from_pretrained(args.checkpoint or shipped_model()).to(
+        resolve_device(args.device)
+    )
     block = check(args, model)
     stream = StreamingSeparator(model, args.half_life)
     levels = RunningLevels(model.n_src, model.sample_rate) if args.levels == "mixture" else None

@@ -131,7 +131,7 @@ def check_options(
     with pytest.raises(SystemExit) as stop:
         run(command)
     assert stop.value.code == 0
-    known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    known = set(re.findall(r"--[a-z0-9-]+", capsys.readouterr().out))
     assert {word for word in arguments if word.startswith("--")} <= known
 
 

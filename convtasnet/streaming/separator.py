@@ -52,15 +52,7 @@ class StreamingSeparator:
     def __init__(self, model: ConvTasNet, half_life: float | None = None) -> None:
         self._model = fold(model)
         self._frames = GPU_FRAMES if self._model.encoder.is_cuda else CPU_FRAMES
-        self._decay = 1.0
-        if half_life is not None:
-            frames = half_life * self._model.sample_rate / self._model.framing.stride
-            if not frames >= MIN_HALF_LIFE:
-                raise ValueError(
-                    f"half_life={half_life} s is {frames:.3g} frames: at least {MIN_HALF_LIFE} "
-                    "are needed, and seconds or minutes make sense"
-                )
-            self._decay = 0.5 ** (1 / frames)
+        self._decay = decay_of(model, half_life)
         self.reset()
 
     @property
@@ -175,3 +167,25 @@ class StreamingSeparator:
                 f"samples has dtype {samples.dtype}, the model {self._model.encoder.dtype}: "
                 "convert them; 16-bit integers are to be divided by 32768"
             )
+
+
+def decay_of(model: ConvTasNet, half_life: float | None) -> float:
+    """What a frame's weight is multiplied by with every later frame, for a half-life in seconds.
+
+    Raises:
+        ValueError: the half-life is below 10 frames.
+
+    Example:
+        >>> model = ConvTasNet(n_filters=16, bn_chan=8, hid_chan=16, skip_chan=8, n_blocks=1)
+        >>> decay_of(model, None), round(decay_of(model, 0.01), 3)
+        (1.0, 0.933)
+    """
+    if half_life is None:
+        return 1.0
+    frames = half_life * model.sample_rate / model.stride
+    if not frames >= MIN_HALF_LIFE:
+        raise ValueError(
+            f"half_life={half_life} s is {frames:.3g} frames: at least {MIN_HALF_LIFE} are needed, "
+            "and seconds or minutes make sense"
+        )
+    return 0.5 ** (1 / frames)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from streamed import causal, relative_error, streamed
+from streamed import VARIANTS, causal, relative_error, streamed
 from torch import Tensor, nn
 
 from convtasnet import ConvTasNet, StreamingSeparator
@@ -17,32 +17,6 @@ from convtasnet.norms import EPS, CumulativeNorm
 
 INTEROP = Path(__file__).parents[1] / "assets" / "interop"
 SIZES = [0, 1, 3, 8, 40, 701, 17]
-VARIANTS: list[dict[str, Any]] = [
-    {},
-    {"norm": "channelwise"},
-    {"norm": "batch"},
-    {"norm": "cumulative_legacy"},
-    {"input_norm": "channelwise"},
-    {"skip_chan": 0},
-    {"encoder_act": "relu"},
-    {"n_src": 1},
-    {"n_src": 3, "mask_act": "softmax"},
-    {"mask_act": "softmax_filters"},
-    {"mask_act": "sigmoid"},
-    {"filterbank": "stft"},
-    {"filterbank": "analytic_free"},
-    {"filterbank": "param_sinc"},
-    {"filterbank": "mpgtf", "n_filters": 48},
-    {"kernel_size": 20},
-    {"kernel_size": 21, "stride": 5},
-    {"kernel_size": 8},
-    {"framing": "drop"},
-    {"framing": "drop", "kernel_size": 21, "stride": 5},
-    {"framing": "centered"},
-    {"framing": "centered", "kernel_size": 8},
-    {"conv_kernel_size": 1},
-    {"conv_kernel_size": 4},
-]
 
 
 @pytest.mark.parametrize("changes", VARIANTS, ids=str)

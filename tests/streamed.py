@@ -1,4 +1,4 @@
-"""Causal models whose every parameter matters, and streams of random pieces."""
+"""Causal models of all kinds, whose every parameter matters, and their streams in pieces."""
 
 from __future__ import annotations
 
@@ -20,6 +20,32 @@ CAUSAL: dict[str, Any] = {
     "norm": "cumulative",
     "causal": True,
 }
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"norm": "channelwise"},
+    {"norm": "batch"},
+    {"norm": "cumulative_legacy"},
+    {"input_norm": "channelwise"},
+    {"skip_chan": 0},
+    {"encoder_act": "relu"},
+    {"n_src": 1},
+    {"n_src": 3, "mask_act": "softmax"},
+    {"mask_act": "softmax_filters"},
+    {"mask_act": "sigmoid"},
+    {"filterbank": "stft"},
+    {"filterbank": "analytic_free"},
+    {"filterbank": "param_sinc"},
+    {"filterbank": "mpgtf", "n_filters": 48},
+    {"kernel_size": 20},
+    {"kernel_size": 21, "stride": 5},
+    {"kernel_size": 8},
+    {"framing": "drop"},
+    {"framing": "drop", "kernel_size": 21, "stride": 5},
+    {"framing": "centered"},
+    {"framing": "centered", "kernel_size": 8},
+    {"conv_kernel_size": 1},
+    {"conv_kernel_size": 4},
+]
 
 
 def causal(**changes: Any) -> ConvTasNet:
