@@ -12,6 +12,7 @@ from convtasnet.audio import audio_info, iter_blocks, read_audio, write_audio
 from convtasnet.data.manifest import Manifest, Row
 from convtasnet.data.module import ManifestData
 from convtasnet.data.speakers import SpeakersData
+from convtasnet.evaluation.folder import files_digest
 from convtasnet.pack import write_pack
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "pack_data.py"
@@ -114,6 +115,7 @@ def test_a_recording_is_read_like_a_file(three, monkeypatch):
     info = audio_info(three / "2")
     assert (info.n_samples, info.sample_rate, info.channels, info.format) == (4, 8000, 1, "PACK")
     assert read_audio(three / "2")[0].tolist() == [1.5, 1.75, 2.0, 2.25]
+    assert files_digest([str(three / "2")]) != files_digest([str(three / "1")])
     assert read_audio(three / "0", start=1, n_samples=2)[0].tolist() == [2**-15, 2**-14]
     assert np.concatenate(list(iter_blocks(three / "2", 3))).tolist() == [1.5, 1.75, 2.0, 2.25]
     monkeypatch.chdir(three.parent)

@@ -16,6 +16,7 @@ from convtasnet.evaluation.rows import Row, RowFile
 from convtasnet.evaluation.summary import write_json
 from convtasnet.files import replacing
 from convtasnet.metrics import metric_version, ordered
+from convtasnet.pack import file_of
 
 MARK = ".unfinished.json"  # there from the first row until the summary is written
 IDENTITY = "identity"
@@ -124,7 +125,7 @@ def files_digest(paths: Sequence[str]) -> str:
     """A digest of the files' paths, sizes and times of change."""
     digest = hashlib.blake2b(digest_size=16)
     for path in paths:
-        status = os.stat(path)
+        status = os.stat(file_of(path))
         digest.update(
             f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode("utf-8", "replace")
         )
