@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+# A buffer has room for some pushes, so that frames rarely move, unless they are that long.
+SPARE_PUSHES, SPARE_FRAMES = 4, 128
+
 
 class History:
     """A buffer that new frames are written into, behind those of earlier pushes.
@@ -46,7 +49,8 @@ class History:
         return self.buffer[self.end - self.reach : self.end]
 
     def _move(self, n_frames: int) -> None:
-        needed, frames = 2 * self.reach + n_frames, self.frames()  # which do not overlap their copy
+        room = max(n_frames, min(SPARE_PUSHES * n_frames, SPARE_FRAMES))
+        needed, frames = 2 * self.reach + room, self.frames()  # which do not overlap their copy
         if len(self.buffer) < needed:
             self.buffer = self.buffer.new_empty(needed, self.buffer.shape[1])
         self.buffer[: self.reach] = frames

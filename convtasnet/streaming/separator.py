@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TypeVar
 
 import numpy as np
@@ -138,24 +139,29 @@ class StreamingSeparator:
     def _advance(self, samples: Tensor) -> Tensor:
         """Outputs (n_src, m) of all frames that ``samples`` complete."""
         device = self._model.encoder.device
-        with torch.inference_mode(), torch.autocast(device.type, enabled=False):
-            out = torch.cat(list(self._outputs(samples.to(device))), 1)
-        return (
-            out.clone()
-        )  # no inference tensor: those cannot be changed, nor take part in autograd
+        cast = torch.is_autocast_enabled(device.type)
+        with (
+            torch.inference_mode(),
+            torch.autocast(device.type, enabled=False) if cast else nullcontext(),
+        ):
+            parts = self._outputs(samples.to(device))
+            out = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+        return out.clone()  # an inference tensor could not be changed, nor take part in autograd
 
-    def _outputs(self, samples: Tensor) -> Iterator[Tensor]:
+    def _outputs(self, samples: Tensor) -> list[Tensor]:
         model, state = self._model, self._state
         length, stride = model.framing.kernel_size, model.framing.stride
         waiting = torch.cat((state.pending, samples))
         n_frames = max(0, (len(waiting) - length) // stride + 1)
-        margin = 0 if state.statistics.count else model.framing.margin
-        yield waiting.new_empty(model.n_src, 0)
-        if n_frames:
-            for few in waiting.unfold(0, length, stride).split(self._frames):
-                yield run(model, state, few)[:, margin:]
-                margin = 0
         state.pending = waiting[n_frames * stride :].clone()
+        if not n_frames:
+            return [waiting.new_empty(model.n_src, 0)]
+        margin = 0 if state.statistics.count else model.framing.margin
+        frames = waiting.unfold(0, length, stride)
+        pieces = frames.split(self._frames) if n_frames > self._frames else [frames]
+        parts = [run(model, state, few) for few in pieces]
+        parts[0] = parts[0][:, margin:]
+        return parts
 
     def _check(self, samples: Tensor) -> None:
         if not isinstance(samples, Tensor):

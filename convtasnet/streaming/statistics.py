@@ -14,17 +14,18 @@ class Window:
     """The frames of one push, the same for all norms, and room for the results of a norm.
 
     Args:
-        counts: weight of all frames of the stream up to each of these F.
+        n_frames: F.
         like: a tensor of the frames' dtype and device.
 
     Attributes:
+        counts: weight of all frames of the stream up to each of these F.
         scale: (F, 1).
         shift: (F, 1).
     """
 
-    def __init__(self, counts: list[float], like: Tensor) -> None:
-        self.counts = counts
-        self._on_host = torch.empty((2, len(counts), 1), dtype=like.dtype)
+    def __init__(self, n_frames: int, like: Tensor) -> None:
+        self.counts: list[float] = []
+        self._on_host = torch.empty((2, n_frames, 1), dtype=like.dtype)
         self._array = self._on_host.numpy()[..., 0]
         self._on_device = self._on_host.to(like.device)
         self.scale, self.shift = self._on_device
@@ -65,14 +66,21 @@ class Statistics:
     def __init__(self, n_norms: int, decay: float = 1.0) -> None:
         self.decay, self.count = decay, 0.0
         self.means, self.deviations = [0.0] * n_norms, [0.0] * n_norms
+        self._window = Window(0, torch.empty(0))
 
     def window(self, n_frames: int, like: Tensor) -> Window:
-        """Count the next frames; the results will have the dtype and device of ``like``."""
+        """Count the next frames; the results will have the dtype and device of ``like``.
+
+        The window before is no longer valid: as most have one length, they share their room.
+        """
+        if len(self._window.counts) != n_frames:
+            self._window = Window(n_frames, like)
         counts = []
         for _ in range(n_frames):
             self.count = self.count * self.decay + 1
             counts.append(self.count)
-        return Window(counts, like)
+        self._window.counts = counts
+        return self._window
 
     def advance(self, norm: FoldedNorm, mean: Tensor, rstd: Tensor, window: Window) -> None:
         """Take in the next frames of a norm.
