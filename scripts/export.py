@@ -67,7 +67,7 @@ def export(args: argparse.Namespace) -> str:
     if args.out.suffix == ".pt2":
         return export_pt2(model, args.out)
     from convtasnet.export.offline import offline_onnx
-    from convtasnet.export.verify import check_offline
+    from convtasnet.export.verify_onnx import check_offline
 
     content = offline_onnx(model).SerializeToString()
     error = check_offline(model, content)
@@ -87,7 +87,7 @@ def export_pt2(model: ConvTasNet, out: Path) -> str:
 
 def export_streaming(model: ConvTasNet, args: argparse.Namespace) -> str:
     from convtasnet.export.streaming_graph import streaming_graph
-    from convtasnet.export.verify import check_streaming, int8_noise
+    from convtasnet.export.verify_onnx import check_streaming, int8_noise
 
     milliseconds = 10.0 if args.block_ms is None else args.block_ms
     frames = round(milliseconds * model.sample_rate / model.stride / 1000)

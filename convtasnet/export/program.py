@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.export import Dim, ExportedProgram
 
 from convtasnet.model import ConvTasNet
-from convtasnet_kernels import depthwise_torch
+from convtasnet_kernels.depthwise_torch import forward as depthwise
 from convtasnet_kernels.pointwise import activate
 
 Parameter = Tensor | None
@@ -114,7 +114,7 @@ def _channelwise(
 def _depthwise(
     x: Tensor, weight: Tensor, bias: Parameter, dilation: int, causal: bool, wish: str
 ) -> Tensor:
-    return depthwise_torch.forward(x, weight, bias, dilation, causal)
+    return depthwise(x, weight, bias, dilation, causal)
 
 
 def _affine(

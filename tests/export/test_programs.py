@@ -19,7 +19,8 @@ from tiny_model import write_checkpoint
 from convtasnet import ConvTasNet
 from convtasnet.export.offline import offline_onnx
 from convtasnet.export.program import export_program
-from convtasnet.export.verify import check_offline, check_program
+from convtasnet.export.verify import check_program
+from convtasnet.export.verify_onnx import check_offline
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 SIZE: dict[str, Any] = {
@@ -142,6 +143,15 @@ def test_what_does_not_fit_is_refused(
     assert (code, said.count("\n")) == (2, 1)
     assert message in said
     assert not (tmp_path / options[1]).exists()
+
+
+def test_programs_need_no_onnx() -> None:
+    """Neither to be made nor to be checked."""
+    code = (
+        "import sys; sys.modules.update(onnx=None, onnxruntime=None, onnxscript=None);"
+        "import convtasnet.export.program, convtasnet.export.verify"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_missing_packages_are_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ from streamed import VARIANTS, causal
 from convtasnet import ConvTasNet, StreamingSeparator
 from convtasnet.export.onnx_stream import OnnxStream
 from convtasnet.export.streaming_graph import streaming_graph
-from convtasnet.export.verify import babble, both_streams, check_streaming
+from convtasnet.export.verify import babble
+from convtasnet.export.verify_onnx import both_streams, check_streaming
 from convtasnet.streaming.folded import fold
 from convtasnet.streaming.separator import decay_of
 
