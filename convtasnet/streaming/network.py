@@ -1,4 +1,7 @@
-"""One run of a folded model over some frames, from the state that earlier frames left."""
+"""One run of a folded model over some frames, from the state that earlier frames left.
+
+Products have an ``out=``, so that autocast, which leaves such calls alone, changes nothing here.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,17 @@ def run(model: FoldedModel, state: StreamState, frames: Tensor) -> Tensor:
     Returns:
         (n_src, F · stride) samples, final from the first frame's start on.
     """
-    features = frames.contiguous() @ model.encoder  # overlapping rows would take a slow path
+    n_frames, n_filters = len(frames), len(model.decoder)
+    features = frames.new_empty(n_frames, n_filters)
+    # Overlapping rows would take a slow path.
+    torch.mm(frames.contiguous(), model.encoder, out=features)
     if model.encoder_relu:
         features.relu_()
-    window = state.statistics.window(len(frames), like=frames)
+    window = state.statistics.window(n_frames, like=frames)
     masked = _masks(model, state, window, features).mul_(features[:, None])
-    parts = masked.flatten(0, 1) @ model.decoder
-    return _overlap_add(model, state, parts.view(len(frames), model.n_src, -1).transpose(0, 1))
+    parts = frames.new_empty(n_frames * model.n_src, frames.shape[1])
+    torch.mm(masked.view(-1, n_filters), model.decoder, out=parts)
+    return _overlap_add(model, state, parts.view(n_frames, model.n_src, -1).transpose(0, 1))
 
 
 def _masks(model: FoldedModel, state: StreamState, window: Window, features: Tensor) -> Tensor:
@@ -50,7 +57,8 @@ def _masks(model: FoldedModel, state: StreamState, window: Window, features: Ten
         columns.addmm_(values, block.weight_out)
     last = paths[:, bn_chan:] if model.skip_chan else paths
     F.leaky_relu_(last.add_(model.mask_offset), model.mask_slope)
-    scores = torch.addmm(model.mask_bias, last, model.mask_weight)
+    scores = features.new_empty(n_frames, len(model.mask_bias))
+    torch.addmm(model.mask_bias, last, model.mask_weight, out=scores)
     scores = scores.view(n_frames, model.n_src, -1)
     if model.mask_act.startswith("softmax"):
         return scores.softmax(1 if model.mask_act == "softmax" else 2)

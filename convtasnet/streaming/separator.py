@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import TypeVar
 
 import numpy as np
@@ -138,13 +137,8 @@ class StreamingSeparator:
 
     def _advance(self, samples: Tensor) -> Tensor:
         """Outputs (n_src, m) of all frames that ``samples`` complete."""
-        device = self._model.encoder.device
-        cast = torch.is_autocast_enabled(device.type)
-        with (
-            torch.inference_mode(),
-            torch.autocast(device.type, enabled=False) if cast else nullcontext(),
-        ):
-            parts = self._outputs(samples.to(device))
+        with torch.inference_mode():
+            parts = self._outputs(samples.to(self._model.encoder.device))
             out = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
         return out.clone()  # an inference tensor could not be changed, nor take part in autograd
 

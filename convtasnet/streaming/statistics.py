@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from math import inf, sqrt
+from math import sqrt
 
 import torch
 from torch import Tensor
 
 from convtasnet.streaming.folded import FoldedNorm
+
+LEAST_RSTD = 1e-150  # in place of 0, that of infinite values, which nothing can be divided by
 
 
 class Window:
@@ -99,17 +101,17 @@ class Statistics:
         scales, shifts = [], []
         frames = zip(mean.tolist(), rstd.tolist(), window.counts, strict=True)
         for (own_mean,), (own_rstd,), count in frames:
-            own_std = 1 / own_rstd if own_rstd else inf
+            own_rstd = own_rstd or LEAST_RSTD
             before = own_mean - overall
             overall += before / count
             after = own_mean - overall
-            deviation = deviation * decay + own_std * own_std + before * after
+            deviation = deviation * decay + 1 / (own_rstd * own_rstd) + before * after
             variance = deviation / count
             if legacy:  # see convtasnet.other_norms
                 square = overall * overall
                 variance = max(norm.channels * count * (variance + square) - square, 0.0)
-            std = sqrt(variance + eps)
-            scales.append(own_std / std)
-            shifts.append(after / std)
+            rstd_so_far = 1 / sqrt(variance + eps)
+            scales.append(rstd_so_far / own_rstd)
+            shifts.append(after * rstd_so_far)
         self.means[norm.number], self.deviations[norm.number] = overall, deviation
         window.write(scales, shifts)
