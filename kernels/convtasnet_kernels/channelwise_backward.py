@@ -117,7 +117,7 @@ def _backward_kernel(
 
 # As in channelwise.py; and for few channels, of which a multiprocessor holds more programs.
 TILES = {2: Tile(64, 32, 8, 2, 1), 4: Tile(64, 16, 8, 3, 1)}
-NARROW_TILES = {2: Tile(64, 32, 4, 1, 4), 4: Tile(64, 16, 4, 1, 4)}
+NARROW_TILES = {2: Tile(64, 16, 4, 1, 4), 4: Tile(64, 16, 4, 1, 4)}
 NARROW = 128  # channels, at most
 
 

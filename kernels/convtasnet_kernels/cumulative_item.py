@@ -90,8 +90,8 @@ def item_frames(C: int) -> int:
     return min(FRAMES, ELEMENTS // triton.next_power_of_2(C))
 
 
-def item_constants(x: Tensor) -> dict[str, Any]:
-    """The constants of a kernel over x (B, C, T), and its warps."""
+def item_constants(x: Tensor, warps: int) -> dict[str, Any]:
+    """The constants of a kernel over x (B, C, T), of so many warps at most."""
     C = x.shape[1]
     frames = item_frames(C)
     channels = min(CHANNELS, triton.next_power_of_2(C))
@@ -100,7 +100,7 @@ def item_constants(x: Tensor) -> dict[str, Any]:
         "BLOCK_C": channels,
         "BLOCK_T": frames,
         "VECTOR": vector(x),
-        "num_warps": max(1, min(WARPS, channels * frames // WARP_ELEMENTS)),
+        "num_warps": max(1, min(warps, channels * frames // WARP_ELEMENTS)),
     }
 
 
@@ -127,5 +127,5 @@ def forward(
 ) -> None:
     """Fills y (B, C, T) and stats (2, B, T) for contiguous x (B, C, T) on the current device."""
     B, _, T = x.shape
-    fixed = item_constants(x)
+    fixed = item_constants(x, WARPS)
     _forward_kernel[(B,)](x, weight, bias, prelu, y, stats, eps, B, T // fixed["VECTOR"], **fixed)

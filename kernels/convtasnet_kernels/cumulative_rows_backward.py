@@ -219,9 +219,9 @@ def _input_gradient_kernel(
 
 
 # By bytes an element.
-SUMS_TILES = {2: Tile(64, 8, 1, 4), 4: Tile(64, 8, 1, 4)}
-UNROLL = 4
-MAP_TILES = {2: Tile(16, 32, 4), 4: Tile(16, 32, 8)}
+SUMS_TILES = {2: Tile(64, 8, 1, 8), 4: Tile(32, 8, 1, 4)}
+UNROLL = {2: 2, 4: 4}
+MAP_TILES = {2: Tile(32, 16, 4), 4: Tile(32, 16, 4)}
 
 
 def backward(
@@ -241,13 +241,14 @@ def backward(
         needed.
     """
     B, C, T = x.shape
-    common = {"FOLD": x.element_size() == 2 and may_fuse(x), "enable_fp_fusion": may_fuse(x)}
-    fixed = row_constants(x, SUMS_TILES[x.element_size()])
+    size = x.element_size()
+    common = {"FOLD": size == 2 and may_fuse(x), "enable_fp_fusion": may_fuse(x)}
+    fixed = row_constants(x, SUMS_TILES[size])
     sums, workspace, grid = frame_sums(x, fixed)
     params = stats.new_empty((B * grid[0], 2 * C)) if needs_params else None
     _gradient_sums_kernel[(B * grid[0] * grid[1],)](
         dy, x, weight, prelu, stats, sums, params, workspace, workspace.numel() - 1, B, T,
-        *grid, UNROLL=min(UNROLL, fixed["BLOCK_C"] // fixed["STEP"]), **fixed, **common,
+        *grid, UNROLL=min(UNROLL[size], fixed["BLOCK_C"] // fixed["STEP"]), **fixed, **common,
     )  # fmt: skip
     terms = stats.new_empty((3, B, T))
     scan = scan_constants(sums, fixed)
@@ -255,7 +256,7 @@ def backward(
     _terms_kernel[(B * triton.cdiv(T, SCAN_FRAMES),)](
         x, prelu, sums, stats, terms, workspace, B, T, **scan, **common
     )
-    fixed = row_constants(x, MAP_TILES[x.element_size()])
+    fixed = row_constants(x, MAP_TILES[size])
     grid = grid_sizes(x, fixed)
     programs = B * grid[0] * grid[1]
     slopes = stats.new_empty((programs,)) if needs_prelu else None
