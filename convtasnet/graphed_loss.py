@@ -5,7 +5,6 @@ Launching the kernels of a step one by one takes the host several times longer t
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
 from collections.abc import Hashable, Iterable, Sequence
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from convtasnet.leaf_loss import LeafLoss, LossOfBatch
-from convtasnet_kernels.capture import GraphMaker
+from convtasnet_kernels.capture import GraphMaker, capture_stream
 
 log = logging.getLogger(__name__)
 Batch = tuple[Tensor, Tensor, Tensor | None]  # mixture, sources, lengths
@@ -154,12 +153,6 @@ def _narrow(batch: Batch) -> torch.dtype | None:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
 
-@functools.cache
-def _capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all losses: libraries keep a workspace of tens of MB for every stream they saw."""
-    return torch.cuda.Stream(device)
-
-
 class _Memory:
     """What the graphs of all shapes share: they never run at the same time.
 
@@ -169,7 +162,7 @@ class _Memory:
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
         self.gradients = [torch.empty_like(p) for p in self.parameters]
-        self.maker = GraphMaker(_capture_stream(self.parameters[0].device))
+        self.maker = GraphMaker(capture_stream(self.parameters[0].device))
         self.batches = 0  # whose forward pass was replayed
 
     def fits(self, parameters: Sequence[Tensor]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from launches import Launches
 from tiny_model import TINY
 from torch import Tensor, nn
 
@@ -17,29 +18,6 @@ from convtasnet.graphed_loss import GraphedLoss
 from convtasnet.losses import pit_loss
 
 ON_GPU = pytest.param("cuda", marks=pytest.mark.gpu)
-
-
-class Launches:
-    """Stands in for CUDA graphs on a CPU: a replay calls what was captured once more."""
-
-    def __init__(self) -> None:
-        self.captured = self.replayed = 0
-        self.stream: Any = None
-
-    def __call__(self, stream: Any) -> Launches:
-        return self
-
-    def rehearse(self, call: Callable[[], object]) -> None:
-        call()
-
-    def capture(self, call: Callable[[], object]) -> SimpleNamespace:
-        self.captured += 1
-
-        def replay() -> None:
-            self.replayed += 1
-            call()
-
-        return SimpleNamespace(replay=replay)
 
 
 @pytest.fixture

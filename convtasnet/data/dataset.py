@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from convtasnet.data.manifest import Manifest
 from convtasnet.data.packed import PackedStrings
 from convtasnet.data.recordings import Recordings
 from convtasnet.data.resident import ResidentAudio
+from convtasnet.data.words import Fields
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class EpochDataset(Dataset[Item]):
 
     Those whose batches can be made from samples in a device's memory too (``resident.py``) name
     the ``recordings`` that they read and the samples of their longest crop, ``window``, and
-    implement ``batch``.
+    implement ``decide``, ``make`` and ``ids``.
     """
 
     epoch = 0
@@ -58,8 +59,24 @@ class EpochDataset(Dataset[Item]):
         """
         raise NotImplementedError
 
-    def batch(self, keys: Sequence[Key], audio: ResidentAudio) -> Batch:
-        """What ``collate`` makes of the items (epoch, index), made on the device of ``audio``."""
+    def decide(self, keys: Sequence[Key], audio: ResidentAudio) -> Fields:
+        """What the items (epoch, index) are made of, of recordings in ``audio``.
+
+        Returns:
+            Arrays of n items, (n, ...) int64 or float64, of the same shapes for all items.
+        """
+        raise NotImplementedError
+
+    def make(self, fields: Mapping[str, Tensor], audio: ResidentAudio) -> dict[str, Tensor]:
+        """What ``collate`` makes of these items, but for ``ids``, on the device of ``audio``.
+
+        ``fields`` are those of ``decide``, on that device. What is launched depends on the number
+        of items alone, and does not wait for the device: a GPU replays it.
+        """
+        raise NotImplementedError
+
+    def ids(self, keys: Sequence[Key]) -> list[str]:
+        """Names of the items (epoch, index)."""
         raise NotImplementedError
 
     def items(self, keys: Sequence[Key]) -> list[Item]:
@@ -203,22 +220,28 @@ class MixtureDataset(EpochDataset):
         return {
             **{name: torch.from_numpy(wav) for name, wav in batch.items()},
             "lengths": torch.from_numpy(counts),
-            "ids": [self._ids[index] for _, index in keys],
+            "ids": self.ids(keys),
         }
 
-    def batch(self, keys: Sequence[Key], audio: ResidentAudio) -> Batch:
-        """The crops of the items, made on a device."""
+    def decide(self, keys: Sequence[Key], audio: ResidentAudio) -> Fields:
+        """Where the crops are, and what their samples are to be multiplied by."""
         starts, counts = self._crops(keys)
         first = np.array([index for _, index in keys]) * self._group
         members = first[:, None] + np.arange(self._group)
-        lengths = audio.to_device(counts)
-        crops = audio.crops(members, starts[:, None], lengths[:, None], self.window)
-        wavs = crops * audio.to_device(audio.scales[members].astype(np.float32))[..., None]
-        return {
-            **named(wavs[:, 0], wavs[:, 1:], self.n_src),
-            "lengths": lengths,
-            "ids": [self._ids[index] for _, index in keys],
-        }
+        places = audio.places(members, starts[:, None])
+        return {"places": places, "counts": counts, "scales": audio.scales[members]}
+
+    def make(self, fields: Mapping[str, Tensor], audio: ResidentAudio) -> dict[str, Tensor]:
+        """The crops of the items."""
+        counts = fields["counts"]
+        crops = audio.crops(fields["places"], counts[:, None], self.window)
+        wavs = crops * fields["scales"].float()[..., None]
+        signals = named(wavs[:, 0], wavs[:, 1:], self.n_src)
+        return {**signals, "lengths": counts.contiguous()}
+
+    def ids(self, keys: Sequence[Key]) -> list[str]:
+        """Those of the manifest."""
+        return [self._ids[index] for _, index in keys]
 
     def _crops(self, keys: Sequence[Key]) -> tuple[np.ndarray, np.ndarray]:
         """First sample and length of each item, at the items' rate: (n,) int64 each."""

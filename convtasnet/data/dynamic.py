@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from convtasnet.data.augment import Augment
-from convtasnet.data.dataset import Batch, EpochDataset, Item, named
+from convtasnet.data.dataset import EpochDataset, Item, named
 from convtasnet.data.device_mixing import first_loud, frame_energies, gated_levels, mix_leveled
 from convtasnet.data.draws import Key
 from convtasnet.data.mixing import active_level, mix
@@ -20,6 +20,7 @@ from convtasnet.data.recordings import Recordings
 from convtasnet.data.resident import ResidentAudio
 from convtasnet.data.reverb import in_rooms
 from convtasnet.data.speed import SPEEDS, change_speed
+from convtasnet.data.words import Fields
 from convtasnet.resampling import resample
 
 QUIET_DB = 25.0  # a crop this far below its recording's level is nearly silent
@@ -101,46 +102,56 @@ class DynamicMixtures(EpochDataset):
     def items(self, keys: Sequence[Key]) -> list[Item]:
         """New mixtures for each epoch and index."""
         plan = self.planner.plan(keys)
-        return [self._item(plan, i) | {"id": _id_of(*key)} for i, key in enumerate(keys)]
+        return [self._item(plan, i) | {"id": name} for i, name in enumerate(self.ids(keys))]
 
-    def batch(self, keys: Sequence[Key], audio: ResidentAudio) -> Batch:
-        """The same items, made on a device."""
+    def decide(self, keys: Sequence[Key], audio: ResidentAudio) -> Fields:
+        """The plan of the items, in terms of the samples of ``audio``."""
         plan = self.planner.plan(keys)
-        ends = plan.played.max(1, keepdims=True)
-        floors = self._floors[plan.members] / audio.scales[plan.members]
-        wholes = np.stack(np.broadcast_arrays(plan.counts, ends, plan.played, plan.percents))
-        sizes = audio.to_device(wholes)
-        counts, lengths, played_lengths, percents = sizes.unbind()
-        loud, gains = audio.to_device(np.stack([floors, 10 ** (plan.gains_db / 20)])).unbind()
-        crops = audio.crops(
-            plan.members[..., None], plan.starts, counts[..., None], self._crop_window
-        )
+        fields = {
+            "places": audio.places(plan.members[..., None], plan.starts),
+            "floors": self._floors[plan.members] / audio.scales[plan.members],
+            "gains": 10 ** (plan.gains_db / 20),
+            "counts": plan.counts,
+            "percents": plan.percents,
+            "played": plan.played,
+            "lengths": plan.played.max(1),
+            "peaks": plan.peaks,
+        }
+        if plan.rooms is not None:
+            fields["rooms"] = audio.places(plan.rooms, 0)
+            fields["room_counts"] = self.recordings.lengths[plan.rooms]
+        return fields
+
+    def make(self, fields: Mapping[str, Tensor], audio: ResidentAudio) -> dict[str, Tensor]:
+        """The same items as the files give."""
+        counts, lengths = fields["counts"], fields["lengths"]
+        ends = lengths[:, None]
+        crops = audio.crops(fields["places"], counts[..., None], self._crop_window)
         # The level of a crop decides whether it is loud, that of the padded source is its gain's.
-        alone, padded = gated_levels(frame_energies(crops), sizes[:2, ..., None]).unbind()
-        chosen = first_loud(alone, loud)[..., None]
+        sizes = torch.stack([counts, ends.expand_as(counts)])[..., None]
+        alone, padded = gated_levels(frame_energies(crops), sizes).unbind()
+        chosen = first_loud(alone, fields["floors"])[..., None]
         sources = crops.take_along_dim(chosen[..., None], 2).squeeze(2).float()
         levels = padded.take_along_dim(chosen, 2).squeeze(2)
         if self.augment.speed:
-            sources = change_speed(sources, percents, played_lengths, self.n_samples)
+            sources = change_speed(sources, fields["percents"], fields["played"], self.n_samples)
         targets = None
-        if plan.rooms is not None:
+        if "rooms" in fields:
             # The scale of a response doesn't matter, as its talker is leveled.
-            sizes = audio.to_device(self.recordings.lengths[plan.rooms])
-            begins = np.zeros_like(plan.rooms)
-            impulses = audio.crops(plan.rooms, begins, sizes, self._room_window).float()
-            sources, targets = self._in_rooms(sources, impulses)
-            inside = torch.arange(self.n_samples, device=audio.device) < lengths[..., None]
+            impulses = audio.crops(fields["rooms"], fields["room_counts"], self._room_window)
+            sources, targets = self._in_rooms(sources, impulses.float())
+            inside = torch.arange(self.n_samples, device=audio.device) < ends[..., None]
             sources = sources * inside
             targets = None if targets is None else targets * inside
-        if self.augment.speed or plan.rooms is not None:
-            levels = gated_levels(frame_energies(sources), lengths)
-        peaks = audio.to_device(plan.peaks)
-        mixture, sources = mix_leveled(sources, levels, gains, peaks, targets)
-        return {
-            **named(mixture, sources[:, : self._given], self.n_src),
-            "lengths": lengths[:, 0].contiguous(),
-            "ids": [_id_of(*key) for key in keys],
-        }
+        if self.augment.speed or "rooms" in fields:
+            levels = gated_levels(frame_energies(sources), ends)
+        mixture, sources = mix_leveled(sources, levels, fields["gains"], fields["peaks"], targets)
+        signals = named(mixture, sources[:, : self._given], self.n_src)
+        return {**signals, "lengths": lengths.contiguous()}
+
+    def ids(self, keys: Sequence[Key]) -> list[str]:
+        """Which epoch and index."""
+        return [f"epoch{epoch}-{index}" for epoch, index in keys]
 
     def _item(self, plan: Plan, i: int) -> Item:
         rows = range(plan.members.shape[1])
@@ -174,7 +185,3 @@ class DynamicMixtures(EpochDataset):
 
     def _in_rooms(self, sources: Tensor, impulses: Tensor) -> tuple[Tensor, Tensor | None]:
         return in_rooms(sources, impulses, self.sample_rate, self.augment.target == "direct")
-
-
-def _id_of(epoch: int, index: int) -> str:
-    return f"epoch{epoch}-{index}"

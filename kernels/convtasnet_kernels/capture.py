@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -85,6 +86,12 @@ class GraphMaker:
         with contextlib.suppress(RuntimeError):  # its capture has been ended as it should
             torch._C._cuda_endAllocateToPool(self.stream.device_index, self._pool)
         self._pool = torch.cuda.graph_pool_handle()
+
+
+@functools.cache
+def capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all captures: libraries keep a workspace of tens of MB for every stream they saw."""
+    return torch.cuda.Stream(device)
 
 
 def _renew_generator(device: int) -> None:
