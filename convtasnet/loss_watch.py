@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
 import torch
@@ -36,29 +37,30 @@ class LossWatch:
 
     def __init__(self, loss: Tensor, batch: Batch) -> None:
         self._batch = batch
-        loss = loss.detach().float()
-        self._own = loss.isfinite()
-        finite = self._own.float()
+        told = loss.detach().float()[None]  # one copy, and no launch besides
         if _is_distributed():
+            finite = told.isfinite().float()
             torch.distributed.all_reduce(finite, torch.distributed.ReduceOp.MIN)
-        self._known = torch.stack([finite, loss]).to("cpu", non_blocking=True)
-        self._copied = torch.cuda.Event() if finite.is_cuda else None
+            told = torch.cat([told, finite])
+        self._known = told.to("cpu", non_blocking=True)
+        self._copied = torch.cuda.Event() if told.is_cuda else None
         if self._copied is not None:
             self._copied.record()
 
     def was_finite(self) -> bool:
-        """Wait for the copy of the flag, not for what was launched after it."""
+        """Wait for the copy of the loss, not for what was launched after it."""
         if self._copied is not None:
             self._copied.synchronize()
-        return bool(self._known[0])
+        own, *all_ranks = self._known.tolist()
+        return math.isfinite(own) and all(all_ranks)
 
     def value(self) -> float:
         """The loss of this rank, once ``was_finite`` has waited for it."""
-        return float(self._known[1])
+        return float(self._known[0])
 
     def reason(self) -> str:
         """Name the items of a bad loss; called on every rank at once."""
-        ids = [] if bool(self._own) else list(self._batch["ids"])
+        ids = [] if math.isfinite(self.value()) else list(self._batch["ids"])
         signals = torch.cat([self._batch["mixture"][:, None], self._batch["sources"]], 1)
         finite = signals.isfinite().flatten(1).all(1).tolist()
         bad = [name for name, fine in zip(self._batch["ids"], finite, strict=True) if not fine]

@@ -104,6 +104,7 @@ class Steps:
     def __init__(self, monkeypatch):
         self.now = 0.0
         self.trainer = state(
+            world_size=1,
             optimizers=[optimizer()],
             should_stop=False,
             lr_scheduler_configs=[],
@@ -136,6 +137,15 @@ def test_the_budget_does_not_count_validation(monkeypatch):
     steps.now += 1000
     steps.run(budget, most=2)
     assert budget.elapsed == 3  # the first step of each stretch has no start
+
+
+def test_processes_agree_on_the_rate_now_and_then(monkeypatch):
+    """Another one's clock is ahead: its factor counts, at every tenth step."""
+    steps = Steps(monkeypatch)
+    steps.trainer.world_size = 2
+    steps.trainer.strategy.broadcast = lambda factor: max(0.0, factor - 0.275)
+    rates = steps.run(TimeBudget(seconds=40, decay=1.0, warmup_steps=0), most=50)
+    assert rates == [0.1] * 9 + [0.05] * 10 + [0.025] * 10 + [0.0]
 
 
 def test_a_budget_refuses_another_scheduler(monkeypatch):

@@ -8,6 +8,8 @@ from typing import Any
 import lightning as L
 from torch.optim.lr_scheduler import ConstantLR
 
+AGREEING_STEPS = 10  # processes agree on the time so seldom: each time they wait for their GPUs
+
 
 class TimeBudget(L.Callback):
     """Train for a number of seconds; the learning rate falls to zero over the last part.
@@ -67,6 +69,8 @@ class TimeBudget(L.Callback):
         if self._last is not None and trainer.global_step > self._counted_from:
             self.elapsed += now - self._last
         self._last = now
+        if trainer.world_size > 1 and trainer.global_step % AGREEING_STEPS:
+            return
         factor = trainer.strategy.broadcast(self.factor(self.elapsed))
         groups = [g for o in trainer.optimizers for g in o.param_groups]
         for group, rate in zip(groups, self._rates, strict=True):
