@@ -25,7 +25,7 @@ from convtasnet.data.module import MixtureData
 from convtasnet.log_filters import quiet_libraries
 from convtasnet.model import ConvTasNet
 from convtasnet.resume import Position, check_resume, differences
-from convtasnet.settings import Choice, Kind, Number, Whole, check_settings
+from convtasnet.settings import Choice, Kind, Name, Number, Whole, check_settings
 from convtasnet.sources import read_model
 from convtasnet.system import MONITORS, SeparationSystem
 
@@ -39,8 +39,13 @@ SETTINGS: dict[str, Kind] = {
         *("max-autotune", "max-autotune-no-cudagraphs"),
     ),
     "matmul_precision": Choice("highest", "high", "medium"),
+    "ckpt_path": Name(),
+    "init_from": Name(),
     "optimizer.lr": Number(0.0),
     "optimizer.weight_decay": Number(0.0),
+    "data.root": Name(),
+    "data.noise_root": Name(),
+    "data.rir_root": Name(),
     "data.sample_rate": Whole(1),
     "data.n_src": Whole(1),
     "data.segment": Number(0.0),

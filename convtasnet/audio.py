@@ -10,11 +10,9 @@ that of a recording in a pack (``convtasnet.pack``).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
-from io import RawIOBase
 from pathlib import Path
 
 import numpy as np
@@ -23,20 +21,14 @@ import torch
 from torch import Tensor
 
 from convtasnet.files import replacing
-from convtasnet.pack import PackedSound, address, file_of, open_packed
-from convtasnet.plain_wav import PlainWav
 from convtasnet.resampling import resample
-from convtasnet.wav_header import missing_bytes
-
-PathLike = str | os.PathLike[str]
+from convtasnet.sound import PathLike, Sound, absolute, open_sound
 
 # Bits of the integer subtypes that are written, and the float one beside them.
 _PCM_BITS = {"PCM_16": 16, "PCM_24": 24, "PCM_32": 32}
 SUBTYPES = (*_PCM_BITS, "FLOAT")
 # Subtypes whose samples can be NaN or infinite.
 FLOAT_SUBTYPES = ("FLOAT", "DOUBLE")
-# What libsndfile gives for a FLAC file whose header has no length.
-_UNKNOWN_FRAMES = 1 << 60
 BLOCK = 1 << 18
 _MAX_WAV_BYTES = 2**32 - 2**16
 
@@ -75,7 +67,7 @@ def audio_info(path: PathLike) -> AudioInfo:
     >>> info.n_samples, info.sample_rate, info.channels
     (80, 8000, 1)
     """
-    with _open(path) as file:
+    with open_sound(path) as file:
         return _info(file)
 
 
@@ -103,7 +95,7 @@ def read_audio(
         FileNotFoundError, ValueError: as ``audio_info``; and ValueError if the stretch leaves the
             file, the file ends before its header says, or a sample is NaN or infinite.
     """
-    with _open(path) as file:
+    with open_sound(path) as file:
         count = file.frames - start if n_samples is None else n_samples
         _check_stretch(file, path, start, count)
         samples = np.empty(count, np.float32)
@@ -128,7 +120,7 @@ def read_audio_into(path: PathLike, out: np.ndarray, start: int = 0) -> int:
     Raises:
         FileNotFoundError, ValueError: as ``read_audio``.
     """
-    with _open(path) as file:
+    with open_sound(path) as file:
         _check_stretch(file, path, start, len(out))
         _read_finite(file, path, start, out)
         return file.samplerate
@@ -177,7 +169,7 @@ def audio_writer(
     ...     audio_info(f"{folder}/a.wav").n_samples
     80
     """
-    target = Path(_absolute(path))
+    target = Path(absolute(path))
     file_format = target.suffix.lstrip(".").upper()
     if subtype not in SUBTYPES:
         raise ValueError(f"{target}: subtype is '{subtype}', expected one of {SUBTYPES}")
@@ -203,7 +195,7 @@ def iter_blocks(path: PathLike, block: int = BLOCK) -> Iterator[np.ndarray]:
     Raises:
         FileNotFoundError, ValueError: as ``read_audio``, NaN not looked for.
     """
-    with _open(path) as file:
+    with open_sound(path) as file:
         for start in range(0, file.frames, block):
             samples = np.empty(min(block, file.frames - start), np.float32)
             _read(file, path, start, samples)
@@ -223,135 +215,39 @@ def check_samples(path: PathLike) -> None:
         if bad.size:
             first = position + int(bad[0])
             raise ValueError(
-                f"{_absolute(path)}: holds NaN or infinite samples, the first at {first}"
+                f"{absolute(path)}: holds NaN or infinite samples, the first at {first}"
             )
         position += len(block)
 
 
-def _absolute(path: PathLike) -> str:
-    return os.path.abspath(os.fspath(path))
-
-
-class _SoundFile:
-    """A file opened by libsndfile, read as ``PlainWav`` is."""
-
-    def __init__(self, file: sf.SoundFile) -> None:
-        self._file = file
-        self.frames, self.samplerate, self.channels = file.frames, file.samplerate, file.channels
-        self.subtype, self.format = file.subtype, file.format
-
-    def read(self, start: int, out: np.ndarray) -> int:
-        if start != self._file.tell():
-            self._file.seek(start)
-        if self.channels == 1:
-            return len(self._file.read(dtype="float32", out=out))
-        samples = self._file.read(len(out), dtype="float32")
-        samples.mean(1, out=out[: len(samples)])
-        return len(samples)
-
-
-_File = _SoundFile | PlainWav | PackedSound
-
-
-@contextmanager
-def _open(path: PathLike) -> Iterator[_File]:
-    """An opened file that has samples, or an error that says what is wrong with it."""
-    name = file_of(path)
-    try:
-        raw = open(name, "rb", buffering=0)  # noqa: SIM115 - closed below
-    except OSError:  # whose reason is told below
-        raw = None
-    with nullcontext() if raw is None else raw:
-        quick = None if raw is None else _quick(raw, path)
-        if quick is not None:
-            yield quick
-            return
-    with _open_by_libsndfile(name) as file:
-        yield _SoundFile(file)
-
-
-def _quick(raw: RawIOBase, path: PathLike) -> PackedSound | PlainWav | None:
-    """A recording of a pack or a plain wav file; None if it is neither."""
-    packed = address(path)
-    if packed is not None:
-        return open_packed(raw, *packed)
-    try:
-        return PlainWav(raw)
-    except ValueError:
-        return None
-
-
-@contextmanager
-def _open_by_libsndfile(path: PathLike) -> Iterator[sf.SoundFile]:
-    name = _absolute(path)
-    try:
-        size = os.stat(name).st_size
-    except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(f"{name}: no such file") from None
-    if size == 0:
-        raise ValueError(f"{name}: the file is empty (0 bytes)")
-    try:
-        file = sf.SoundFile(name)
-    # soundfile takes .raw for headerless and asks for a rate by TypeError.
-    except (sf.SoundFileError, TypeError) as error:
-        raise ValueError(f"{name}: not readable as audio ({_reason(name, error)})") from None
-    with file:
-        missing = missing_bytes(name, size)
-        if missing:
-            raise ValueError(
-                f"{name}: truncated, {missing} bytes of samples fewer than its header says"
-            )
-        if file.frames == 0:
-            raise ValueError(f"{name}: a header and no samples")
-        if file.frames > _UNKNOWN_FRAMES:
-            raise ValueError(
-                f"{name}: its header doesn't say how long it is (written into a pipe); "
-                "convert it to wav, or encode it again from a file"
-            )
-        yield file
-
-
-def _reason(name: str, error: Exception) -> str:
-    """The library's message, with a way out for the one format of this field that it can't read."""
-    reason = str(error).split(": ", 1)[-1].strip()
-    if os.path.isdir(name):
-        return "it is a folder"
-    if not os.access(name, os.R_OK):
-        return "no permission to read it"
-    with open(name, "rb") as file:
-        if file.read(7) == b"NIST_1A":
-            reason += "; compressed NIST SPHERE: decode it with sph2pipe first"
-    return reason
-
-
-def _info(file: _File) -> AudioInfo:
+def _info(file: Sound) -> AudioInfo:
     return AudioInfo(file.frames, file.samplerate, file.channels, file.subtype, file.format)
 
 
-def _check_stretch(file: _File, path: PathLike, start: int, count: int) -> None:
+def _check_stretch(file: Sound, path: PathLike, start: int, count: int) -> None:
     if start < 0 or count < 0 or start + count > file.frames:
         raise ValueError(
-            f"{_absolute(path)}: samples {start} to {start + count} were asked for, the file has "
+            f"{absolute(path)}: samples {start} to {start + count} were asked for, the file has "
             f"{file.frames}"
         )
 
 
-def _read_finite(file: _File, path: PathLike, start: int, out: np.ndarray) -> None:
+def _read_finite(file: Sound, path: PathLike, start: int, out: np.ndarray) -> None:
     """Fill ``out`` with samples from ``start`` on, none of them NaN or infinite."""
     _read(file, path, start, out)
     if file.subtype in FLOAT_SUBTYPES and not np.isfinite(out).all():
-        raise ValueError(f"{_absolute(path)}: holds NaN or infinite samples")
+        raise ValueError(f"{absolute(path)}: holds NaN or infinite samples")
 
 
-def _read(file: _File, path: PathLike, start: int, out: np.ndarray) -> None:
+def _read(file: Sound, path: PathLike, start: int, out: np.ndarray) -> None:
     """Fill ``out`` with samples from ``start`` on, channels averaged."""
     try:
         count = file.read(start, out)
     except sf.SoundFileError as error:
-        raise ValueError(f"{_absolute(path)}: damaged, can't be decoded ({error})") from None
+        raise ValueError(f"{absolute(path)}: damaged, can't be decoded ({error})") from None
     if count < len(out):
         raise ValueError(
-            f"{_absolute(path)}: truncated, {count} of {len(out)} samples from sample "
+            f"{absolute(path)}: truncated, {count} of {len(out)} samples from sample "
             f"{start} could be read"
         )
 

@@ -11,6 +11,7 @@ import pickle
 import re
 import zipfile
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
@@ -179,7 +180,8 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], source: str) -> Non
         source: where the weights come from, for the message.
 
     Raises:
-        ValueError: keys or shapes differ; the message lists the first of each kind.
+        ValueError: keys or shapes differ, or weights are NaN or infinite; the message lists the
+            first of each kind.
     """
     own = model.state_dict()
     shapes = [
@@ -197,7 +199,33 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], source: str) -> Non
     ]
     if found:
         raise ValueError(f"the weights in {source} do not fit the model: {'; '.join(found)}")
+    check_finite(state, f"the weights in {source}")
     model.load_state_dict(state)
+
+
+def check_finite(state: Mapping[str, Tensor], what: str) -> None:
+    """Refuse weights that make every output NaN.
+
+    Args:
+        state: a state dictionary.
+        what: how to call it in the message.
+
+    Raises:
+        ValueError: names the first parameters or buffers that hold NaN or infinity.
+
+    Example:
+        >>> check_finite({"mask.bias": torch.tensor([0.0, torch.nan])}, "the weights")
+        Traceback (most recent call last):
+            ...
+        ValueError: the weights hold NaN or infinity: mask.bias
+    """
+    bad = [
+        key
+        for key, value in state.items()
+        if value.is_floating_point() and not bool(value.isfinite().all())
+    ]
+    if bad:
+        raise ValueError(f"{what} hold NaN or infinity: {some(bad, MAX_LISTED)}")
 
 
 def package_version() -> str:

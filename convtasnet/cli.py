@@ -104,11 +104,26 @@ def resolve_device(name: str) -> torch.device:
 
 
 class Parser(argparse.ArgumentParser):
-    """Under ``run_main``, errors of arguments become one line and exit code 2, as all others do."""
+    """Under ``run_main``, errors of arguments become one line and exit code 2, as all others do.
+
+    Empty texts and paths are such errors: a shell's unset variable would else name the current
+    folder, or count as an option that is not given.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register("type", None, _not_empty)  # of options without a type
+        self.register("type", Path, lambda text: Path(_not_empty(text)))
 
     def error(self, message: str) -> NoReturn:
         """Raise a ValueError, where ``argparse`` would print the usage and exit."""
         raise ValueError(f"{message} (see {self.prog} --help)")
+
+
+def _not_empty(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
 
 
 def setting(text: str) -> tuple[str, Any]:
@@ -131,6 +146,7 @@ def setting(text: str) -> tuple[str, Any]:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="convtasnet", description="Conv-TasNet speech separation.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.type = str  # empty arguments are for the command's own parser to name
     add = commands.add_parser(
         "separate",
         help="separate recordings into one file a speaker",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from inspect import signature
 from os import PathLike
@@ -13,9 +14,12 @@ from torch import nn
 from typing_extensions import Self
 
 from convtasnet.checkpoint import Checkpoint, load_weights
+from convtasnet.files import renewing
 from convtasnet.model_card import model_card
 from convtasnet.portable import without_paths, write_portable
 from convtasnet.sources import read_model
+
+README = "README.md"
 
 
 class HubModel(
@@ -27,8 +31,8 @@ class HubModel(
     """Base of a model that is saved as, and loaded from, plain data.
 
     ``save_pretrained(DIR)`` writes ``config.json``, ``model.safetensors`` and, unless there is one,
-    a model card ``README.md``; ``push_to_hub("owner/name")`` uploads the same; both are the hub
-    library's, with its options. ``model.half().save_pretrained(DIR)`` halves the file.
+    a model card ``README.md``; ``push_to_hub("owner/name")``, the hub library's, uploads the same.
+    ``model.half().save_pretrained(DIR)`` halves the file.
 
     Attributes:
         hparams: constructor arguments; the subclass sets it, and the two below, empty.
@@ -39,6 +43,16 @@ class HubModel(
     hparams: dict[str, Any]
     training_config: dict[str, Any]
     about: dict[str, Any]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Refuse unknown arguments with the known ones, wherever they come from."""
+        known = [name for name in signature(cls.__init__).parameters if name != "self"]
+        unknown = [name for name in kwargs if name not in known]
+        if unknown:
+            raise ValueError(
+                f"{cls.__name__} has no argument {', '.join(unknown)}; it has {', '.join(known)}"
+            )
+        return super().__new__(cls, *args, **kwargs)
 
     @classmethod
     def from_pretrained(  # type: ignore[override]
@@ -89,6 +103,42 @@ class HubModel(
         load_weights(model, checkpoint.state_dict, source)
         model.training_config, model.about = checkpoint.config, checkpoint.about
         return model.eval()
+
+    def save_pretrained(
+        self,
+        save_directory: str | PathLike[str],
+        *,
+        repo_id: str | None = None,
+        push_to_hub: bool = False,
+        model_card_kwargs: dict[str, Any] | None = None,
+        **hub_options: Any,
+    ) -> str | None:
+        """Write the model's files into a folder, which is never left without one of them.
+
+        Args:
+            save_directory: the folder; is made. Its other files stay, a ``README.md`` too.
+            repo_id: "owner/name" for ``push_to_hub``; None takes the folder's name.
+            push_to_hub: whether to upload the model after that.
+            model_card_kwargs: texts for the model card, see :mod:`convtasnet.portable`.
+            hub_options: of ``push_to_hub``.
+
+        Returns:
+            The address of the upload, if there is one.
+
+        Raises:
+            ValueError: the folder is a file, or weights are NaN or infinite.
+            OSError: it cannot be written to.
+        """
+        folder = Path(save_directory).absolute()
+        with renewing(folder) as temporary:
+            if (folder / README).is_file():
+                shutil.copy2(folder / README, temporary)
+            super().save_pretrained(temporary, model_card_kwargs=model_card_kwargs)
+        if not push_to_hub:
+            return None
+        return self.push_to_hub(
+            repo_id or folder.name, model_card_kwargs=model_card_kwargs, **hub_options
+        )
 
     def _save_pretrained(self, save_directory: Path) -> None:
         """Called by ``save_pretrained``, which adds the model card."""

@@ -53,8 +53,9 @@ def separate(model: nn.Module, wav: Wav, sample_rate: int) -> Wav:
         scale is the model's own: see :func:`rescale` for files.
 
     Raises:
-        ValueError: another shape (average the channels of stereo first), integer samples (divide
-            int16 by 32768 first), no samples, NaN or infinite ones, or a rate below 1 Hz.
+        ValueError: no such model; another shape (average the channels of stereo first), integer
+            samples (divide int16 by 32768 first), no samples, NaN or infinite ones, or a rate below
+            1 Hz.
 
     Example:
         >>> from convtasnet import ConvTasNet
@@ -62,6 +63,7 @@ def separate(model: nn.Module, wav: Wav, sample_rate: int) -> Wav:
         >>> separate(model, np.zeros(44100), sample_rate=44100).shape
         (2, 44100)
     """
+    _check_model(model)
     mixture = _checked_mixture(wav, sample_rate)
     sample_rate = int(sample_rate)  # 44100.0 is whole, too
     length = mixture.shape[-1]
@@ -186,6 +188,17 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in flags:
             module.training = training
+
+
+def _check_model(model: nn.Module) -> None:
+    if not isinstance(model, nn.Module):
+        raise ValueError(
+            f"model is a {type(model).__name__}: a module is needed, such as "
+            "ConvTasNet.from_pretrained gives"
+        )
+    for name in ("sample_rate", "n_src"):
+        if not hasattr(model, name):
+            raise ValueError(f"model, a {type(model).__name__}, has no {name}")
 
 
 def _checked_mixture(wav: Tensor | np.ndarray, sample_rate: int) -> Tensor:

@@ -46,6 +46,7 @@ def model_card(
         data,
         template_str=TEMPLATE.read_text(encoding="utf-8"),
         name=texts.get("name", "Conv-TasNet"),
+        use=texts.get("use"),
         data=texts.get("data", UNKNOWN),
         limits=texts.get("limits", UNKNOWN),
         license=license or UNKNOWN,

@@ -2,7 +2,7 @@
 
 ``config.json`` holds the format's version, the constructor arguments of ``ConvTasNet``, the
 resolved configuration of the training and what is known of the model: ``scores`` (as evaluation
-gives them), ``source`` (of an imported one), ``software``, ``card`` (``name``, ``data``,
+gives them), ``source`` (of an imported one), ``software``, ``card`` (``name``, ``use``, ``data``,
 ``license`` and ``limits``, texts for the model card). Absolute paths in it are cut to their last
 part: they say nothing on another machine, and are nobody's business there.
 """
@@ -23,6 +23,7 @@ from torch import Tensor
 from convtasnet.checkpoint import (
     FORMAT_VERSION,
     Checkpoint,
+    check_finite,
     check_format,
     package_version,
     plain_keys,
@@ -70,8 +71,9 @@ def write_portable(
 
     Raises:
         OSError: they cannot be written.
-        ValueError: the plain data hold NaN or infinity, which JSON has not.
+        ValueError: weights are NaN or infinite, or the plain data, which JSON cannot hold.
     """
+    check_finite(state_dict, "the weights")
     content = {
         "format_version": FORMAT_VERSION,
         "model": dict(model_args),

@@ -43,6 +43,18 @@ class Number:
         return f"a number >= {self.least:g}" + (" or null" if self.or_none else "")
 
 
+@dataclass(frozen=True)
+class Name:
+    """A text that is not empty, such as a path, or None."""
+
+    def accepts(self, value: Any) -> bool:
+        """Is the value one of these?"""
+        return value is None or (isinstance(value, str) and bool(value.strip()))
+
+    def __str__(self) -> str:
+        return "a name or null"
+
+
 class Choice:
     """One of some values."""
 
@@ -57,7 +69,7 @@ class Choice:
         return "one of " + ", ".join(map(str, self.values))
 
 
-Kind = Whole | Number | Choice
+Kind = Whole | Number | Name | Choice
 
 
 def check_settings(config: Any, expected: Mapping[str, Kind]) -> None:

@@ -38,6 +38,8 @@ def read_model(
         FileNotFoundError: there is no such file, nor such a model on the hub.
         ValueError: it is no checkpoint, or damaged; hyper-parameters are missing or contradict it.
     """
+    if not isinstance(source, str | PathLike) or not str(source).strip():
+        raise ValueError(f"{source!r} names no model: give a file, a folder or a model of the hub")
     path = Path(source).expanduser()
     if not path.exists():
         if not is_model_id(str(source)):

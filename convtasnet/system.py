@@ -20,7 +20,13 @@ from convtasnet.checkpoint import ENTRY, checkpoint_entry, plain_keys
 from convtasnet.epoch_mean import EpochMean
 from convtasnet.graphed_loss import GraphedLoss, LossOfBatch
 from convtasnet.loss_watch import LossWatch, StuckLoss
-from convtasnet.metrics import SILENT_ESTIMATE, SILENT_MIXTURE, SILENT_REFERENCE, score_batch
+from convtasnet.metrics import (
+    SILENT_ESTIMATE,
+    SILENT_MIXTURE,
+    SILENT_REFERENCE,
+    UNMIXED,
+    score_batch,
+)
 
 log = logging.getLogger(__name__)
 Batch = dict[str, Any]  # mixture (B, T), sources (B, n_src, T), lengths (B,) or None, ids
@@ -36,6 +42,7 @@ class SeparationSystem(L.LightningModule):
     Logs, each epoch: ``train_loss``, ``valid_loss`` and, over the full-length validation items,
     the means ``valid_si_sdr`` and ``valid_si_sdri`` (improvement over the mixture), all in dB.
     Silent items have no score and are left out; an estimate that holds NaN makes the means NaN.
+    Where the mixture is its only source, its SI-SDR stands for the improvement that it cannot have.
     A training loss that is not finite stops the run before it reaches the weights; one that stands
     where only silent or unrelated outputs put it is warned of.
 
@@ -154,8 +161,10 @@ class SeparationSystem(L.LightningModule):
             reason = scores.reasons.get("si_sdr")
             self._silent_estimates += reason == SILENT_ESTIMATE
             if reason not in SILENCE:
-                for name in ("si_sdr", "si_sdri"):
-                    self._mean(f"valid_{name}").update(scores.values[name])
+                self._mean("valid_si_sdr").update(scores.values["si_sdr"])
+                # Without a mixture to improve, the output's own score is all that there is.
+                better = "si_sdr" if scores.reasons.get("si_sdri") == UNMIXED else "si_sdri"
+                self._mean("valid_si_sdri").update(scores.values[better])
         return estimates
 
     def on_validation_epoch_end(self) -> None:

@@ -37,7 +37,7 @@ from step_tables import OURS, growth_table, record, step_table
 from torch import nn
 from training_step import MODES, PRECISIONS, Failure, Measurement, Variant, measure
 
-from convtasnet.cli import run_main
+from convtasnet.cli import Parser, run_main
 from convtasnet.model import ConvTasNet
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
@@ -55,9 +55,7 @@ GROWTH_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--models", nargs="+", choices=MODELS, help="default: all that are installed")
     add("--experiment", nargs="+", choices=EXPERIMENTS, default=EXPERIMENTS, help="default: both")

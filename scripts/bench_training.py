@@ -29,7 +29,7 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from convtasnet.cli import run_main  # noqa: E402
+from convtasnet.cli import Parser, run_main  # noqa: E402
 from train import build_system, set_tf32  # noqa: E402
 
 OURS = "ours"
@@ -37,9 +37,7 @@ MODELS = {OURS: "convtasnet.ConvTasNet", "asteroid": "peers.AsteroidConvTasNet"}
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = Parser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--experiment", default="causal", help="an experiment of configs/")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--precision", nargs="+", default=["bf16-mixed"], help="Lightning's names")

@@ -280,6 +280,8 @@ def test_growth(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         ("--device cpu --growth --plot step.png", "--growth"),
         ("--device cpu --growth --models ours torchaudio", "--growth"),
         ("--quick", "no CUDA device"),
+        ("--precision fp8", "--precision: invalid choice: 'fp8'"),
+        ("--faster", "--faster"),
     ],
 )
 def test_wrong_arguments_are_named_before_any_work(

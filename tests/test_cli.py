@@ -141,7 +141,7 @@ def test_another_toolkits_checkpoint(tmp_path, capsys):
 
 def test_a_model_that_gives_nan_leaves_no_file(checkpoint, tmp_path, capsys):
     content = torch.load(checkpoint, weights_only=True)
-    content["state_dict"]["model.encoder.filterbank._filters"][0] = torch.nan
+    content["state_dict"]["model.encoder.filterbank._filters"].fill_(3e38)  # overflows
     torch.save(content, checkpoint)
     file = write_wav(tmp_path / "in" / "a.wav")
     assert run(file, "--checkpoint", checkpoint) == 2
@@ -166,6 +166,9 @@ def test_a_model_that_gives_nan_leaves_no_file(checkpoint, tmp_path, capsys):
         (["a.wav", "a_s1.wav", "--checkpoint", "CKPT"], "would replace inputs"),
         (["a.wav", "--checkpoint", "CKPT", "--device", "tpu"], "tpu"),
         (["a.wav", "--checkpoint", "CKPT", "--loud"], "--loud"),
+        (["a.wav", "--checkpoint", ""], "--checkpoint: must not be empty"),
+        (["a.wav", "--checkpoint", "CKPT", "--out", ""], "--out: must not be empty"),
+        (["", "--checkpoint", "CKPT"], "FILE: must not be empty"),
     ],
 )
 def test_errors_are_one_line_and_nothing_is_written(
@@ -220,6 +223,16 @@ def test_run_main_finds_the_user_error_that_hydra_wrapped(capsys):
     assert line.startswith("error: ")
     assert "stride" in line
     assert "_target_" not in line
+
+
+def test_an_unknown_argument_of_a_configured_model_is_named_once(capsys):
+    from hydra.utils import instantiate
+
+    with pytest.raises(SystemExit):
+        run_main(lambda: instantiate({"_target_": "convtasnet.ConvTasNet", "n_filter": 8}))
+    line = capsys.readouterr().err
+    assert line.startswith("error: ConvTasNet has no argument n_filter; it has n_src, n_filters, ")
+    assert line.count("\n") == line.count("n_filter;") == 1
 
 
 def test_run_hydra_asks_for_the_full_error(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -109,21 +110,56 @@ def test_a_reflecting_block_is_not_fused() -> None:
         ReflectBlock(4, 8, 4, 3, 1, "global", False, fused=True)
 
 
+# Relative errors of the output of 4 s, and of all blocks' gradients of one kind: in an untrained
+# model of this size as large step by step, as rounding moves inputs of a PReLU across its bend.
+GPU_ERRORS = {torch.float32: (1e-5, 5e-3), torch.float16: (5e-3, 0.1), torch.bfloat16: (0.03, 0.2)}
+
+
+def block_errors(
+    model: ConvTasNet, result: list[Tensor], expected: list[Tensor]
+) -> dict[str, float]:
+    """Relative error of what all blocks have of a kind, such as ``norm_in.slope``, together.
+
+    A slope's gradient alone may cancel; those of all 24 blocks hardly do.
+    """
+    pairs = defaultdict(list)
+    names = [name for name, _ in model.named_parameters()]
+    for name, *pair in zip(names, result[1:], expected[1:], strict=True):
+        if ".blocks." in name:
+            pairs[name.split(".", 3)[-1]].append([x.double().flatten() for x in pair])
+    errors = {}
+    for kind, found in pairs.items():
+        value, right = (torch.cat(parts) for parts in zip(*found, strict=True))
+        errors[kind] = relative(value, right)
+    return errors
+
+
+def relative(value: Tensor, right: Tensor) -> float:
+    return float(torch.linalg.vector_norm(value - right) / torch.linalg.vector_norm(right))
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("precision", GPU_ERRORS)
 @pytest.mark.parametrize("changes", SETTINGS[::2])
-def test_papers_size_on_a_gpu(changes: dict[str, Any], precision: torch.dtype) -> None:
-    """Outputs of 4 s and gradients, against float64 on the same device."""
+def test_papers_size_on_a_gpu(
+    changes: dict[str, Any], precision: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outputs and gradients round no more than step by step, against float64."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
     torch.manual_seed(0)
-    model = ConvTasNet(**changes).cuda()
-    assert model.separator.blocks[0].is_fused(torch.zeros(1, 128, 8, device="cuda"))
-    exact = ConvTasNet(**changes, fused=False).cuda()
-    exact.load_state_dict(model.state_dict())
+    fused = ConvTasNet(**changes).cuda()
+    assert fused.separator.blocks[0].is_fused(torch.zeros(1, 128, 8, device="cuda"))
+    plain = ConvTasNet(**changes, fused=False).cuda()
+    plain.load_state_dict(fused.state_dict())
     mix = torch.randn(2, 32_000, device="cuda")
     lengths = torch.tensor([32_000, 20_001], device="cuda")
     with torch.autocast("cuda", precision, enabled=precision != torch.float32):
-        result = trained(model, mix, lengths)
-    expected = trained(exact.double(), mix.double(), lengths)
-    for value, right in zip(result, expected, strict=True):
-        error = torch.linalg.vector_norm(value - right) / torch.linalg.vector_norm(right)
-        assert error <= {torch.float32: 2e-3, torch.bfloat16: 0.2, torch.float16: 0.05}[precision]
+        results = [trained(model, mix, lengths) for model in (fused, plain)]
+    expected = trained(plain.double(), mix.double(), lengths)
+    output_limit, limit = GPU_ERRORS[precision]
+    assert relative(results[0][0], expected[0]) <= output_limit
+    errors, yardstick = (block_errors(fused, result, expected) for result in results)
+    for kind, error in errors.items():
+        slack = 4 if kind.endswith("slope") else 1.5  # 24 numbers scatter more than maps do
+        assert error <= slack * min(limit, yardstick[kind]), (kind, error, yardstick[kind])

@@ -105,6 +105,15 @@ def test_errors_say_what_would_be_right(model, wav, rate, message):
         separate(model, wav, rate)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [("x", "model is a str"), (torch.nn.Linear(1, 1), "model, a Linear, has no sample_rate")],
+)
+def test_what_is_no_separator_is_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        separate(wrong, torch.zeros(100), RATE)
+
+
 def test_a_rate_may_be_a_whole_float(model):
     wav = torch.randn(4410)
     assert torch.equal(separate(model, wav, 44100.0), separate(model, wav, 44100))

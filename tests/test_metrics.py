@@ -176,7 +176,8 @@ def test_what_is_known_of_the_mixture_is_not_computed_again():
 
 def test_a_single_source_has_no_interference():
     sources = speechlike(1)
-    scores = score(estimates_of(sources), sources, sources[0], RATE, ["sdr", "sir", "sar"])
+    mixture = estimates_of(sources, seed=2)[0]
+    scores = score(estimates_of(sources), sources, mixture, RATE, ["sdr", "sir", "sar"])
     assert scores.reasons == dict.fromkeys(["sir", "siri"], "a single source has no interference")
     assert scores.values["sdr"] == pytest.approx(scores.values["sar"])
 
@@ -211,7 +212,8 @@ def test_one_permutation_by_si_sdr_for_all_metrics():
 @pytest.mark.parametrize("n_src", [1, 3])
 def test_any_number_of_sources(n_src):
     sources = speechlike(n_src)
-    scores = score(estimates_of(sources).flip(0), sources, sources.sum(0), RATE, ALL)
+    noisy = estimates_of(sources, seed=2).sum(0)
+    scores = score(estimates_of(sources).flip(0), sources, noisy, RATE, ALL)
     assert scores.permutation == tuple(reversed(range(n_src)))
     without = {"sir", "siri"} if n_src == 1 else set()
     assert set(scores.reasons) == without
@@ -243,6 +245,28 @@ def test_silence_makes_the_row_nan_and_says_why(which, value, reason):
     scores = score(estimates, sources, mixture, RATE, ALL)
     assert all(math.isnan(scores.values[name]) for name in NAMES)
     assert scores.reasons == dict.fromkeys(NAMES, reason)
+
+
+@pytest.mark.parametrize(("gain", "hiss"), [(1.0, 0.0), (0.3, 0.0), (1.0, 1e-5)])
+def test_there_is_no_improvement_over_a_mixture_of_one_source(gain, hiss):
+    source = speechlike(1)
+    mixture = gain * source[0] + 0.2 + hiss * source.abs().max() * torch.sin(torch.arange(16000.0))
+    known = score(source, source, mixture, RATE, ALL).mixture
+    for of_mixture in (None, known):
+        scores = score(estimates_of(source), source, mixture, RATE, ALL, of_mixture)
+        assert scores.values["si_sdr"] == pytest.approx(10, abs=2)
+        reason = "the mixture is its only source: nothing to improve"
+        improvements = {f"{name}i": reason for name in ALL if name != "sir"}
+        assert improvements.items() <= scores.reasons.items()
+        assert all(math.isnan(scores.values[name]) for name in improvements)
+        assert set(scores.reasons) - set(improvements) == {"sir", "siri"}
+
+
+def test_there_is_an_improvement_over_one_source_in_noise():
+    source = speechlike(1)
+    noise = 1e-3 * source.abs().max() * torch.randn(16000)
+    values = score(source + 0.1 * noise, source, source[0] + noise, RATE).values
+    assert values["si_sdri"] == pytest.approx(20, abs=0.1)
 
 
 def test_a_silent_estimate_leaves_the_permutation_to_the_others():

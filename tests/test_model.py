@@ -152,6 +152,11 @@ def test_wrong_arguments_are_named(name: str, value: object) -> None:
         ConvTasNet(**{**SMALL, name: value})
 
 
+def test_an_unknown_argument_is_named_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"no argument heads, depth; it has n_src, .*, fused$"):
+        ConvTasNet(**SMALL, heads=4, depth=2)
+
+
 @pytest.mark.parametrize("filterbank", ["free", "stft", "analytic_free", "param_sinc", "mpgtf"])
 @pytest.mark.parametrize("kernel_size", [16, 21])
 def test_every_filterbank_trains(filterbank: str, kernel_size: int) -> None:

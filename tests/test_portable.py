@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tiny_model import TINY, write_checkpoint
 from torch import Tensor
 
@@ -162,6 +162,61 @@ def test_damaged_and_missing_files_are_named(folder: Path) -> None:
         ConvTasNet.from_pretrained(folder)
     with pytest.raises(ValueError, match="name its folder"):
         ConvTasNet.from_pretrained(weights)
+
+
+@pytest.mark.parametrize("source", [None, "", " ", 7])
+def test_what_names_no_model_is_refused(source: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{source!r} names no model"):
+        ConvTasNet.from_pretrained(source)
+
+
+@pytest.mark.parametrize("value", [torch.nan, -torch.inf])
+def test_bad_weights_are_neither_saved_nor_loaded(
+    model: ConvTasNet, folder: Path, value: float
+) -> None:
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    with torch.no_grad():
+        model.separator.mask_conv.bias[3] = value
+    message = r"hold NaN or infinity: separator\.mask_conv\.bias$"
+    for target in (folder, folder.with_name("new")):
+        with pytest.raises(ValueError, match=f"^the weights {message}"):
+            model.save_pretrained(target)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    assert list(folder.parent.iterdir()) == [folder]
+    save_file(model.state_dict(), folder / "model.safetensors")
+    with pytest.raises(ValueError, match=rf"^the weights in {folder} {message}"):
+        ConvTasNet.from_pretrained(folder)
+
+
+def test_a_file_is_no_folder_to_save_in(model: ConvTasNet, tmp_path: Path) -> None:
+    (tmp_path / "model").write_text("mine")
+    with pytest.raises(ValueError, match=f"{tmp_path}/model is a file: name a folder"):
+        model.save_pretrained(tmp_path / "model")
+    assert (tmp_path / "model").read_text() == "mine"
+
+
+@pytest.mark.parametrize("step", ["model_card", "write_portable"])
+def test_a_save_that_breaks_off_leaves_the_older_model(
+    model: ConvTasNet, folder: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "mine.txt").touch()
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+
+    def breaks(*_: Any) -> None:
+        assert {name: (folder / name).read_bytes() for name in before} == before
+        raise KeyboardInterrupt
+
+    (folder / "README.md").rename(folder.with_name("card"))
+    before.pop("README.md")
+    other = ConvTasNet(**CAUSAL, n_src=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"convtasnet.hub_model.{step}", breaks)
+        with pytest.raises(KeyboardInterrupt):
+            other.save_pretrained(folder)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    other.save_pretrained(folder)
+    assert ConvTasNet.from_pretrained(folder).n_src == 2
+    assert (folder / "mine.txt").exists()
 
 
 def test_a_model_that_holds_all_needs_no_hparams(folder: Path) -> None:

@@ -59,12 +59,19 @@ def test_the_command_needs_no_checkpoint(tmp_path: Path, monkeypatch: pytest.Mon
     assert [sf.info(f"mixture_s{i}.wav").frames for i in (1, 2)] == [2400, 2400]
 
 
+def test_the_card_is_made_of_what_the_model_knows(model: ConvTasNet) -> None:
+    card = (shipped_model() / "README.md").read_text(encoding="utf-8")
+    assert str(model.generate_model_card()).strip() == card.strip()
+    assert "convtasnet separate mixture.wav\n" in card
+    assert "PATH_OR_HUB_ID" not in card
+
+
 def test_the_card_says_what_one_must_know(model: ConvTasNet) -> None:
     card = (shipped_model() / "README.md").read_text(encoding="utf-8")
     texts, scores = model.about["card"], model.about["scores"]
     for text in (*texts.values(), "LibriSpeech", "CC BY 4.0", "license: cc-by-4.0"):
         assert text in card
-    assert set(texts) == {"name", "data", "license", "limits"}
+    assert set(texts) == {"name", "use", "data", "license", "limits"}
     assert f"{scores['si_sdr']:.2f} dB | {scores['si_sdri']:.2f} dB" in card
     assert f"{scores['n']} mixtures (test set)" in card
 

@@ -138,6 +138,10 @@ def test_the_rate_falls_on_a_flat_score_not_on_a_rising_one(
         (["trainer.limit_val_batches=0"], "limit_val_batches=0 leaves no valid_si_sdri"),
         (["init_from=a.ckpt", "ckpt_path=a.ckpt"], "either ckpt_path"),
         (["norm=global"], "norm='global' cannot be causal"),
+        (["ckpt_path="], "ckpt_path='' must be a name or null"),
+        (["init_from="], "init_from='' must be a name or null"),
+        (["data.root="], "data.root='' must be a name or null"),
+        (["+model.heads=4"], "ConvTasNet has no argument heads; it has n_src, "),
     ],
 )
 def test_wrong_settings_fail_before_the_first_epoch(corpus, tmp_path, overrides, words):

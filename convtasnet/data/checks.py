@@ -141,7 +141,7 @@ def raise_problems(problems: Sequence[Problem]) -> None:
         return
     problems = list(dict.fromkeys(problems))
     shown = problems if len(problems) <= _LISTED else problems[:_SHOWN]
-    lines = [f"{len(problems)} problems in the data:", *map(str, shown)]
+    lines = [f"{len(problems)} problem{'s' if problems[1:] else ''} in the data:", *map(str, shown)]
     if len(shown) < len(problems):
         with tempfile.NamedTemporaryFile(
             "w", prefix="convtasnet-problems-", suffix=".txt", encoding="utf-8", delete=False

@@ -17,11 +17,11 @@ def some(names: Sequence[str], limit: int = SHOWN) -> str:
     return ", ".join(names[:limit]) + more
 
 
-def some_lines(names: Sequence[str], limit: int = SHOWN) -> str:
+def some_lines(names: Sequence[str]) -> str:
     r"""The same on lines of their own, indented, below a sentence.
 
-    >>> some_lines(["a", "b", "c"], limit=2)
-    '\n  a\n  b\n  … and 1 more'
+    >>> some_lines([f"{i}.wav" for i in range(23)]).splitlines()[-2:]
+    ['  19.wav', '  … and 3 more']
     """
-    more = f"\n  … and {len(names) - limit} more" if len(names) > limit else ""
-    return "".join(f"\n  {name}" for name in names[:limit]) + more
+    more = f"\n  … and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return "".join(f"\n  {name}" for name in names[:SHOWN]) + more

@@ -48,13 +48,13 @@ class EvaluationFolder:
         self.rows = RowFile(path / "metrics.csv", metrics)
         self._mark, self._summary = path / MARK, path / "summary.json"
         if self.rows.path.exists() and not self._mark.exists() and not self._summary.exists():
-            raise ValueError(f"hydra.run.dir={path} holds a training run: choose another folder")
+            raise ValueError(f"{path} holds a training run: choose another folder")
         before = _content(self._mark) or _content(self._summary).get(IDENTITY) or {}
         if resume and before and before != self.identity:
             other = _differences(before, self.identity)
             raise ValueError(
-                f"hydra.run.dir={path} holds an evaluation with other {other}: choose another "
-                "folder, or replace what is there with resume=false"
+                f"{path} holds an evaluation with other {other}: choose another folder, or replace "
+                "what is there with resume=false"
             )
         goes_on = resume and bool(before)
         self.done = self.rows.recover() if goes_on else []

@@ -3,7 +3,7 @@
 ``score`` and ``score_batch`` are one function for validation, evaluation and reports.
 """
 
-from convtasnet.metrics.invalid import SILENT_ESTIMATE, SILENT_MIXTURE, SILENT_REFERENCE
+from convtasnet.metrics.invalid import SILENT_ESTIMATE, SILENT_MIXTURE, SILENT_REFERENCE, UNMIXED
 from convtasnet.metrics.measure import METRICS, Measured, metric_version, ordered, value_names
 from convtasnet.metrics.scores import Scores, score, score_batch
 
@@ -12,6 +12,7 @@ __all__ = [
     "SILENT_ESTIMATE",
     "SILENT_MIXTURE",
     "SILENT_REFERENCE",
+    "UNMIXED",
     "Measured",
     "Scores",
     "metric_version",

@@ -8,12 +8,14 @@ from torch import Tensor
 from convtasnet.lengths import zero_mean_within
 
 SILENCE = 1e-6  # what is left of a signal without its mean, relative to its peak
+SAME = 1e-4  # what is left of a mixture without its only source: the rounding of 16-bit files
 
 MISSING_EVAL = "install convtasnet[eval]"
 MISSING_PESQ = "install convtasnet[pesq]"
 SILENT_REFERENCE = "silent reference"
 SILENT_ESTIMATE = "silent estimate"
 SILENT_MIXTURE = "silent mixture"
+UNMIXED = "the mixture is its only source: nothing to improve"
 NOT_FINITE = "not a finite number"
 
 
@@ -53,6 +55,28 @@ def invalid_rows(
     reasons = list(checks)
     found = torch.stack(list(checks.values()), 1).tolist()  # one wait for the device
     return [next((r for r, bad in zip(reasons, row, strict=True) if bad), "") for row in found]
+
+
+def unmixed(sources: Tensor, mixtures: Tensor, lengths: Tensor) -> list[bool]:
+    """Is there nothing in a mixture but its one source, at any level?
+
+    Args:
+        sources: (B, n_src, T).
+        mixtures: (B, T).
+        lengths: (B,) valid samples.
+
+    Example:
+        >>> speech, noise = torch.randn(2, 1, 80), torch.tensor([[0.0], [0.1]]) * torch.randn(80)
+        >>> unmixed(speech, 0.5 * speech[:, 0] + noise, torch.tensor([80, 80]))
+        [True, False]
+    """
+    if sources.shape[1] > 1:
+        return [False] * len(sources)
+    source, mixture = (zero_mean_within(x, lengths) for x in (sources, mixtures[:, None]))
+    gain = (source * mixture).sum(-1, keepdim=True) / source.square().sum(-1, keepdim=True)
+    left = (mixture - gain * source).abs().amax(-1)
+    found: list[bool] = (left <= SAME * mixture.abs().amax(-1))[:, 0].tolist()
+    return found
 
 
 def _silent(x: Tensor, lengths: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from convtasnet.lengths import checked_lengths
 from convtasnet.losses import best_permutation, pairwise
-from convtasnet.metrics.invalid import invalid_rows
+from convtasnet.metrics.invalid import UNMIXED, invalid_rows, unmixed
 from convtasnet.metrics.measure import Measured, measure, ordered
 
 
@@ -48,7 +48,8 @@ def score(
     signals; of all metrics only SNR depends on an estimate's level. A value is NaN, with a reason,
     where it would mislead: a silent source, estimate or mixture makes the whole row NaN; STOI
     needs 384 ms of speech; PESQ needs 8000 Hz (narrow band) or 16000 Hz (wide band) and 0.25 to
-    30 s; SIR needs more than one source.
+    30 s; SIR needs more than one source; an improvement needs a mixture that is more than its one
+    source.
 
     Args:
         estimates: (n_src, T), any order, scale, float dtype and device.
@@ -131,10 +132,11 @@ def score_batch(
     if lacking:
         as_estimates = mixtures[:, None].expand_as(sources)
         fresh = measure(as_estimates, sources, lengths, sample_rate, lacking, invalid)
+    same = unmixed(sources, mixtures, lengths)
     return [
-        _scores(item, _joined(before, now, names, reason), names, permutation)
-        for item, before, now, reason, permutation in zip(
-            own, known, fresh, invalid, permutations.tolist(), strict=True
+        _scores(item, _joined(before, now, names, reason), names, permutation, alone)
+        for item, before, now, reason, permutation, alone in zip(
+            own, known, fresh, invalid, permutations.tolist(), same, strict=True
         )
     ]
 
@@ -148,9 +150,12 @@ def _joined(known: Measured, fresh: Measured, names: Sequence[str], reason: str)
 
 
 def _scores(
-    own: Measured, mixture: Measured, names: Sequence[str], permutation: list[int]
+    own: Measured, mixture: Measured, names: Sequence[str], permutation: list[int], alone: bool
 ) -> Scores:
-    """Values and improvements; an improvement lacks where either of both does."""
+    """Values and improvements; an improvement lacks where either of both does.
+
+    The mixture's own scores have no limit where it is its source ``alone``.
+    """
     values: dict[str, float] = {}
     reasons: dict[str, str] = {}
     for name in names:
@@ -158,6 +163,8 @@ def _scores(
         values[f"{name}i"] = own.values[name] - mixture.values.get(name, math.nan)
         if name in own.reasons:
             reasons[name] = reasons[f"{name}i"] = own.reasons[name]
+        elif alone:
+            values[f"{name}i"], reasons[f"{name}i"] = math.nan, UNMIXED
         elif name in mixture.reasons:
             reasons[f"{name}i"] = f"mixture: {mixture.reasons[name]}"
     return Scores(values, reasons, tuple(permutation), mixture)

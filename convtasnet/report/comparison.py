@@ -46,14 +46,13 @@ def shared(one: Evaluation, other: Evaluation) -> list[str]:
     return [row.id for row in one.rows if lengths.get(row.id) == row.n_samples]
 
 
-def compare(one: Evaluation, other: Evaluation, name: str, seed: int = 0) -> Difference:
+def compare(one: Evaluation, other: Evaluation, name: str) -> Difference:
     """Paired differences ``one - other`` of a value.
 
     Args:
         one: an evaluation.
         other: another one, of the same mixtures or some of them.
         name: of the value, which both have.
-        seed: of the bootstrap.
 
     Source: Wilcoxon, "Individual comparisons by ranking methods", 1945.
 
@@ -77,5 +76,5 @@ def compare(one: Evaluation, other: Evaluation, name: str, seed: int = 0) -> Dif
     values = np.asarray(differences)
     p_value = float(wilcoxon(values).pvalue) if np.any(values != 0) else 1.0
     wins = float(np.mean(values > 0) + np.mean(values == 0) / 2)
-    interval = mean_interval(differences, seed)
+    interval = mean_interval(differences, seed=0)
     return Difference(name, differences, float(values.mean()), interval, wins, p_value)

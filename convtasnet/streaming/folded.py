@@ -200,6 +200,8 @@ def fold(model: ConvTasNet) -> FoldedModel:
 
 def check_streams(model: ConvTasNet) -> None:
     """Raise a ValueError that says why a model cannot run frame by frame, if it cannot."""
+    if not isinstance(getattr(model, "_orig_mod", model), ConvTasNet):
+        raise ValueError(f"model is a {type(model).__name__}: a causal ConvTasNet is needed")
     if not model.causal:
         raise ValueError(
             "only causal models can stream, and this one has causal=False: its outputs depend on "

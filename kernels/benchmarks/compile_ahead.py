@@ -16,19 +16,18 @@ from norm_workloads import Workload
 Task = tuple[Workload, Peer]
 
 
-def compile_ahead(tasks: Sequence[Task], jobs: int, device: str = "cuda") -> None:
+def compile_ahead(tasks: Sequence[Task], jobs: int) -> None:
     """Runs every peer once on its map.
 
     Args:
         tasks: the maps and peers.
         jobs: processes, at most.
-        device: of the maps.
     """
     jobs = min(jobs, len(tasks))
     if jobs > 0:
         context = get_context("spawn")
         with ProcessPoolExecutor(jobs, context, initializer=_compile_alone) as pool:
-            for done in [pool.submit(run_once, task, device) for task in tasks]:
+            for done in [pool.submit(run_once, task, "cuda") for task in tasks]:
                 done.result()
 
 

@@ -102,6 +102,10 @@ def test_missing_files_alone_are_a_file_not_found_error(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="3 problems") as error:
         read_headers(manifest)
     assert all(str(path) in str(error.value) for path in gone)
+    for path in gone[:2]:
+        path.write_bytes((tmp_path / "mix/1.wav").read_bytes())
+    with pytest.raises(FileNotFoundError, match=r"^1 problem in the data:"):
+        read_headers(manifest)
 
 
 def test_a_long_list_goes_to_a_file(tmp_path):

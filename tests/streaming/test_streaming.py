@@ -203,6 +203,8 @@ def test_others_are_refused() -> None:
         StreamingSeparator(model)
     with pytest.raises(ValueError, match="only causal models"):
         StreamingSeparator(causal(norm="global", causal=False))
+    with pytest.raises(ValueError, match="model is a str: a causal ConvTasNet is needed"):
+        StreamingSeparator("best.ckpt")  # type: ignore[arg-type]
 
 
 def test_batch_norms_must_not_be_training() -> None:
