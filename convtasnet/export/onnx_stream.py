@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from os import PathLike
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -31,7 +32,9 @@ class OnnxStream:
             options,
             providers=["CPUExecutionProvider"],
         )
-        about = {k: int(v) for k, v in self.session.get_modelmeta().custom_metadata_map.items()}
+        about: dict[str, Any] = dict(self.session.get_modelmeta().custom_metadata_map)
+        self.backs = [int(back) for back in about.pop("backs").split(",") if back]
+        about = {name: int(value) for name, value in about.items()}
         self.sample_rate, self.n_src = about["sample_rate"], about["n_src"]
         self.frames, self.stride = about["frames"], about["stride"]
         self.kernel_size = about["kernel_size"]
@@ -43,9 +46,12 @@ class OnnxStream:
         """Begin a new stream."""
         self.state: dict[str, np.ndarray] = {}
         self.pasts: dict[str, _Past] = {}
+        self.ring: _Ring | None = None
         for value in self.session.get_inputs():
             if value.name.startswith(RINGS):
                 self.pasts[value.name] = _Past(value.shape, self.frames)
+            elif value.name == "taps":
+                self.ring = _Ring(value.shape, self.backs)
             elif value.name not in ("samples", "pending"):
                 dtype = np.float64 if value.type == "tensor(double)" else np.float32
                 self.state[value.name] = np.zeros(value.shape, dtype)
@@ -82,13 +88,39 @@ class OnnxStream:
         if overlap:
             feeds["pending"] = self.waiting[:overlap]
         feeds |= {name: past.seen() for name, past in self.pasts.items()}
+        if self.ring:
+            feeds["taps"] = self.ring.seen(n_frames)
         results = dict(zip(self.outputs, self.session.run(None, feeds), strict=True))
         for name in self.state:
             self.state[name] = results[f"next_{name}"]
         for name, past in self.pasts.items():
             past.append(results[f"next_{name}"])
+        if self.ring:
+            self.ring.append(results["new_frames"])
         self.waiting, self.started = self.waiting[done:], True
         return results["voices"]
+
+
+class _Ring:
+    """The last frames of several blocks, of which the host picks out those that taps see."""
+
+    def __init__(self, shape: list[Any], backs: list[int]) -> None:
+        n_taps, n_blocks, _, n_channels = shape
+        self.backs = np.array(backs).reshape(n_taps, n_blocks, 1)
+        self.size, self.count = max(backs), 0
+        self.blocks = np.arange(n_blocks)[:, None]
+        self.rows = np.zeros((n_blocks, self.size, n_channels), np.float32)
+
+    def seen(self, n_frames: int) -> np.ndarray:
+        """What the taps see in the next frames, (taps, blocks, n_frames, H)."""
+        frames = np.arange(self.count, self.count + n_frames)
+        return self.rows[self.blocks, (frames - self.backs) % self.size]
+
+    def append(self, new: np.ndarray) -> None:
+        """Take in new frames (blocks, k, H)."""
+        end = self.count + new.shape[1]
+        self.rows[:, np.arange(self.count, end) % self.size] = new
+        self.count = end
 
 
 class _Past:
@@ -98,16 +130,17 @@ class _Past:
     """
 
     def __init__(self, shape: list[int], room: int) -> None:
-        reach, n_channels = shape
+        _, reach, n_channels = shape
         self.reach = self.end = reach
-        self.rows = np.zeros((2 * reach + room, n_channels), np.float32)
+        self.rows = np.zeros((1, 2 * reach + room, n_channels), np.float32)
 
     def seen(self) -> np.ndarray:
-        return self.rows[self.end - self.reach : self.end]
+        return self.rows[:, self.end - self.reach : self.end]
 
     def append(self, new: np.ndarray) -> None:
-        if self.end + len(new) > len(self.rows):
-            self.rows[: self.reach] = self.seen()
+        n_frames = new.shape[1]
+        if self.end + n_frames > self.rows.shape[1]:
+            self.rows[:, : self.reach] = self.seen()
             self.end = self.reach
-        self.rows[self.end : self.end + len(new)] = new
-        self.end += len(new)
+        self.rows[:, self.end : self.end + n_frames] = new
+        self.end += n_frames

@@ -8,15 +8,16 @@ from onnx import TensorProto
 from convtasnet.export.builder import GraphBuilder
 from convtasnet.streaming.folded import FoldedModel, FoldedNorm
 
-MANY_FRAMES = 16  # from here on ReduceSumSquare takes longer than the two nodes that it stands for
+LONG_STEP = 64  # frames; sums of more are float64 within a step, too
 
 
 class StatisticsNodes:
     """The state of all cumulative norms, and the nodes that move it on and use it.
 
     Of each norm it holds the sum and the sum of squares of all elements so far, in float64: only
-    the sums of one frame are float32, and their errors do not add up. With a decay below 1, older
-    frames weigh less; until a step ends, sums are in units of the weight of the last frame before.
+    the sums of one step are float32, and their errors do not add up. What the frames before a step
+    mean to each of its frames is found for all norms at once, in float64, in the beginning; so is
+    the new state, in the end. With a decay below 1, older frames weigh less.
 
     Args:
         graph: gets the nodes.
@@ -30,10 +31,10 @@ class StatisticsNodes:
         self, graph: GraphBuilder, model: FoldedModel, frames: int, n_frames: str, decay: float
     ) -> None:
         self.graph, self.frames = graph, frames
-        self.n_norms = model.n_cumulative
-        count = graph.input("count", np.float64, [1, 1])
-        sums = graph.input("sums", np.float64, [1, 2 * self.n_norms])
-        steps = np.arange(1, frames + 1, dtype=np.float64)[:, None]
+        self.norms = [norm for norm in model.norms if norm.number >= 0]
+        self.before = graph.input("sums", np.float64, [2 * len(self.norms), 1])
+        count = graph.input("count", np.float64, [1])
+        steps = np.arange(1, frames + 1, dtype=np.float64)
         self.grow = self.faded = None
         if decay == 1:
             self.counts = graph.node("Add", count, self._first(steps, n_frames))
@@ -45,61 +46,100 @@ class StatisticsNodes:
             new = self._first((1 - faded) / (1 - decay), n_frames)
             self.counts = graph.node("Add", graph.node("Mul", count, self.faded), new)
             self.share = graph.node("Div", self.faded, self.counts)
-        self.before = graph.nodes_of(
-            "Split", sums, n_outputs=self.n_norms, axis=1, num_outputs=self.n_norms
-        )
-        self.after: list[str] = []
-        self.factors: dict[tuple[str, int], str] = {}
+        self.grow_float = self.grow and graph.node("Cast", self.grow, to=TensorProto.FLOAT)
+        self.ones = self._first(np.ones(frames, np.float32), n_frames)
+        self.zeros = self._first(np.zeros(frames, np.float32), n_frames)
+        self.factors: dict[int, str] = {}
+        self.moments = self._moments_before()
+        self.sums: list[str] = []
 
-    def normalized(self, values: str, norm: FoldedNorm) -> str:
-        """Values (k, C) without the mean and the deviation of all frames so far; norms in order."""
-        graph, channels = self.graph, self.graph.integers(1)
-        squares, reduction = values, "ReduceSumSquare"
-        if self.frames >= MANY_FRAMES:
-            squares, reduction = graph.node("Mul", values, values), "ReduceSum"
-        sums = graph.node(
-            "Concat",
-            graph.node("ReduceSum", values, channels, keepdims=1),
-            graph.node(reduction, squares, channels, keepdims=1),
-            axis=1,
-        )
-        sums = graph.node("Cast", sums, to=TensorProto.DOUBLE)
-        if self.grow is not None:
-            sums = graph.node("Mul", sums, self.grow)
-        if self.frames > 1:
-            sums = graph.node("CumSum", sums, graph.constant(np.int64(0)))
-        sums = graph.node("Add", sums, self.before[norm.number])
-        self.after.append(sums)
-        moments = graph.node("Mul", sums, self._factor(norm))
-        moments = graph.node("Cast", moments, to=TensorProto.FLOAT)
-        mean, square = graph.nodes_of("Split", moments, n_outputs=2, axis=1, num_outputs=2)
+    def normalized(self, rows: str, values: str, norm: FoldedNorm) -> str:
+        """Values (1, k, C) without mean and deviation of all frames so far; norms in order."""
+        graph = self.graph
+        mean, square = self._moments(rows, norm)
         variance = graph.node("Sub", square, graph.node("Mul", mean, mean))
-        variance = graph.node("Add", variance, graph.constant(np.float32(norm.eps)))
-        std = graph.node("Sqrt", variance)
-        return graph.node("Div", graph.node("Sub", values, mean), std)
+        # What the operator calls channels are the frames here: it does all the rest at once.
+        return graph.node(
+            "BatchNormalization", values, self.ones, self.zeros, mean, variance, epsilon=norm.eps
+        )
 
     def finish(self) -> None:
         """Declare the state after the step."""
         graph = self.graph
-        count = graph.slice(self.counts, -1, None)
-        sums = graph.slice(graph.node("Concat", *self.after, axis=1), -1, None)
+        sums = graph.node("Concat", *self.sums, axis=0)
+        sums = graph.node("Reshape", sums, graph.integers(2 * len(self.norms), -1))
+        sums = graph.node("Cast", sums, to=TensorProto.DOUBLE)
+        if self.grow is not None:
+            sums = graph.node("Mul", sums, self.grow)
+        if self.frames > 1:
+            sums = graph.node("ReduceSum", sums, graph.integers(1), keepdims=1)
+        sums = graph.node("Add", sums, self.before)
         if self.faded is not None:
             sums = graph.node("Mul", sums, graph.slice(self.faded, -1, None))
-        graph.output("next_count", count, np.float64, [1, 1])
-        graph.output("next_sums", sums, np.float64, [1, 2 * self.n_norms])
+        graph.output("next_sums", sums, np.float64, [2 * len(self.norms), 1])
+        graph.output("next_count", graph.slice(self.counts, -1, None), np.float64, [1])
+
+    def _moments(self, rows: str, norm: FoldedNorm) -> list[str]:
+        """Mean (k,) and mean square (k,) of all frames so far."""
+        graph, channels = self.graph, self.graph.integers(1)
+        # ReduceSumSquare takes longer than the two nodes that it stands for.
+        pair = [
+            graph.node("ReduceSum", each, channels, keepdims=0)
+            for each in (rows, graph.node("Mul", rows, rows))
+        ]
+        self.sums += pair
+        factor = self._factor(norm.channels)
+        factors = [factor, self.undivided if norm.kind == "cumulative_legacy" else factor]
+        return [
+            graph.node("Add", graph.node("Mul", self._cumulated(sums), factor), before)
+            for sums, factor, before in zip(pair, factors, self.moments[norm.number], strict=True)
+        ]
+
+    def _cumulated(self, sums: str) -> str:
+        """Sums (k,) over the frames up to each; by no product, in which NaN would go backward."""
+        graph = self.graph
+        if self.grow_float is not None:
+            sums = graph.node("Mul", sums, self.grow_float)
+        if self.frames == 1:
+            return sums
+        frames = graph.constant(np.int64(0))  # the axis
+        if self.frames <= LONG_STEP:
+            return graph.node("CumSum", sums, frames)
+        sums = graph.node("Cast", sums, to=TensorProto.DOUBLE)
+        return graph.node("Cast", graph.node("CumSum", sums, frames), to=TensorProto.FLOAT)
+
+    def _moments_before(self) -> list[list[str]]:
+        """What the frames before the step add to the two moments (k,) of each norm."""
+        graph = self.graph
+        scales, legacy = np.zeros((2, len(self.norms), 2, 1))
+        for i, norm in enumerate(self.norms):
+            scales[i] = 1 / norm.channels
+            if norm.kind == "cumulative_legacy":
+                scales[i, 1], legacy[i, 1] = 0, 1
+        moments = self._scaled(scales, self.share)
+        if legacy.any():  # see convtasnet.other_norms
+            undivided = self.faded or graph.node("Div", self.counts, self.counts)
+            self.undivided = graph.node("Cast", undivided, to=TensorProto.FLOAT)
+            moments = graph.node("Add", moments, self._scaled(legacy, undivided))
+        moments = graph.node("Cast", moments, to=TensorProto.FLOAT)
+        moments = graph.node("Reshape", moments, graph.integers(-1))
+        n_values = 2 * len(self.norms)
+        split = graph.nodes_of("Split", moments, n_outputs=n_values, axis=0, num_outputs=n_values)
+        return [split[i : i + 2] for i in range(0, n_values, 2)]
+
+    def _scaled(self, scales: np.ndarray, factor: str) -> str:
+        """The state times one number for each sum and one for each frame, (2 · M, k)."""
+        graph = self.graph
+        sums = graph.node("Mul", self.before, graph.constant(scales.reshape(-1, 1)))
+        return graph.node("Mul", sums, factor)
+
+    def _factor(self, channels: int) -> str:
+        """What sums (k,) are multiplied by to be means."""
+        if channels not in self.factors:
+            factor = self.graph.node("Mul", self.share, self.graph.constant(1.0 / channels))
+            self.factors[channels] = self.graph.node("Cast", factor, to=TensorProto.FLOAT)
+        return self.factors[channels]
 
     def _first(self, values: np.ndarray, n_frames: str) -> str:
-        """The first rows of a constant."""
+        """The first of some numbers, one for each frame."""
         return self.graph.slice(self.graph.constant(values), 0, n_frames)
-
-    def _factor(self, norm: FoldedNorm) -> str:
-        """What sums are multiplied by: (k, 1), or (k, 2) of the sum and of the sum of squares."""
-        key = (norm.kind, norm.channels)
-        if key not in self.factors:
-            graph = self.graph
-            factor = graph.node("Mul", self.share, graph.constant(1.0 / norm.channels))
-            if norm.kind == "cumulative_legacy":  # see convtasnet.other_norms
-                ones = self.faded or graph.node("Div", self.counts, self.counts)
-                factor = graph.node("Concat", factor, ones, axis=1)
-            self.factors[key] = factor
-        return self.factors[key]

@@ -1,8 +1,9 @@
 """The ONNX graph of one step of a stream: some frames further, from state to state.
 
-The same folded parameters and the same steps as ``convtasnet/streaming/network.py``. All state
-goes in and comes out as tensors. Of the frames in front of a depthwise convolution only the new
-ones come out, so that a host which appends them to a buffer copies little.
+The same folded parameters and the same steps as ``convtasnet/streaming/network.py``, in nodes whose
+number counts more than their size when frames are few. All state goes in and comes out as tensors.
+Of the frames in front of a depthwise convolution only the new ones come out, so that a host which
+keeps them in buffers copies little.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+import torch
 from torch import Tensor
 
 from convtasnet.export.builder import GraphBuilder
+from convtasnet.export.depthwise_nodes import DepthwiseNodes
 from convtasnet.export.linear_nodes import LinearNodes
 from convtasnet.export.statistics_nodes import StatisticsNodes
 from convtasnet.streaming.folded import FoldedBlock, FoldedModel, FoldedNorm
@@ -37,8 +40,8 @@ def streaming_graph(
     for ``pending``: the first samples of the stream. State that a model does not have is left out.
 
     Outputs: ``voices`` (n_src, k · stride), final, from the first sample of ``pending`` on;
-    ``next_…`` of each state. ``next_past_i`` (k, H) goes behind ``past_i``, whose first k rows
-    have served.
+    ``next_…`` of each state. ``next_past_i`` (1, k, H) goes behind ``past_i``, whose first k frames
+    have served. ``new_frames`` (n, k, H) are those of the blocks of ``taps``.
 
     Args:
         model: a causal model in float32, folded.
@@ -63,13 +66,15 @@ class _Step:
         self.statistics = None
         if model.n_cumulative:
             self.statistics = StatisticsNodes(self.graph, model, frames, self.n_frames, decay)
+        self.convolutions = DepthwiseNodes(self.graph, model.blocks, frames, self.n_frames)
         self._voices(self._masked(features))
+        self.convolutions.finish()
         if self.statistics is not None:
             self.statistics.finish()
 
     def build(self) -> onnx.ModelProto:
         framing = self.model.framing
-        about = {
+        about: dict[str, object] = {
             "n_src": self.model.n_src,
             "sample_rate": self.model.sample_rate,
             "kernel_size": framing.kernel_size,
@@ -78,6 +83,7 @@ class _Step:
             "margin": framing.margin,
             "complete": int(framing.name != "drop"),
         }
+        about["backs"] = ",".join(map(str, self.convolutions.backs.flat))
         return self.graph.model({name: str(value) for name, value in about.items()})
 
     def _features(self) -> str:
@@ -89,28 +95,32 @@ class _Step:
             samples = graph.node("Concat", pending, samples, axis=0)
             waiting = graph.slice(samples, -self.overlap, None)
             graph.output("next_pending", waiting, np.float32, [self.overlap])
-        filters = graph.constant(model.encoder.T.numpy()[:, None])
         samples = graph.node("Unsqueeze", samples, graph.integers(0, 1))
-        features = graph.node("Conv", samples, filters, strides=[model.framing.stride])
-        features = graph.node("Squeeze", features, graph.integers(0))
-        features = graph.node("Transpose", features, perm=[1, 0])
+        frames = graph.node("Conv", samples, self._shifts(), strides=[model.framing.stride])
+        frames = graph.node(
+            "Transpose", graph.node("Squeeze", frames, graph.integers(0)), perm=[1, 0]
+        )
+        features = graph.node("MatMul", frames, self._constant(model.encoder))
         return graph.node("Relu", features) if model.encoder_relu else features
 
     def _masked(self, features: str) -> str:
         """Masks times features, (k, n_src, N)."""
         graph, model = self.graph, self.model
-        values = self._normalized(features, model.norm)
+        values = graph.node("Squeeze", self._normalized(features, model.norm), graph.integers(0))
         residual: str = self.linear.product(values, model.bottleneck)
-        skip: str | Tensor = model.mask_offset
+        hidden = []
         for number, block in enumerate(model.blocks):
             values = self._block(number, block, residual)
+            hidden.append(values)
             if block.n_residual:
                 residual = self.linear.product(values, block.weight_residual, residual)
-            if model.skip_chan:
-                skip = self.linear.product(values, block.weight_skip, skip)
-        if not isinstance(skip, str):
-            skip = graph.node("Add", residual, self._constant(skip))
-        last = graph.node("LeakyRelu", skip, alpha=model.mask_slope)
+        if model.skip_chan:  # a sum of all blocks' products is one product
+            weight = torch.cat([block.weight_skip for block in model.blocks])
+            hidden_of_all = graph.node("Concat", *hidden, axis=1)
+            last = self.linear.product(hidden_of_all, weight, model.mask_offset)
+        else:
+            last = graph.node("Add", residual, self._constant(model.mask_offset))
+        last = graph.node("LeakyRelu", last, alpha=model.mask_slope)
         scores = self.linear.product(last, model.mask_weight, model.mask_bias)
         scores = graph.node("Reshape", scores, graph.integers(-1, model.n_src, len(model.decoder)))
         kind, attributes = MASKS[model.mask_act]
@@ -123,56 +133,31 @@ class _Step:
         values = self.linear.product(residual, block.weight_in, block.bias_in)
         values = graph.node("LeakyRelu", values, alpha=block.slope_in)
         values = self._normalized(values, block.norm_in)
-        values = graph.node("Mul", values, self._constant(block.gain))
         values = graph.node("Add", values, self._constant(block.offset))
-        seen = self._history(number, block, values)
-        taps = [
-            graph.node("Mul", frames, self._constant(weight))
-            for frames, (weight, _) in zip(seen, block.taps, strict=True)
-        ]
-        values = graph.node("Sum", *taps, self._constant(block.bias_mid))
+        values = self.convolutions.convolved(number, values)
         values = graph.node("LeakyRelu", values, alpha=block.slope_out)
-        return self._normalized(values, block.norm_out)
+        rows = graph.node("Squeeze", values, graph.integers(0))
+        values = self._normalized(rows, block.norm_out, values)
+        return graph.node("Squeeze", values, graph.integers(0))
 
-    def _history(self, number: int, block: FoldedBlock, new: str) -> list[str]:
-        """The frames (k, H) that each tap of a block sees."""
-        graph, n_channels = self.graph, len(block.gain)
-        if not block.reach:
-            return [new] * len(block.taps)
-        past = graph.input(f"past_{number}", np.float32, [block.reach, n_channels])
-        new = graph.output(f"next_past_{number}", new, np.float32, ["frames", n_channels])
-        # A step that is no longer than the distance of the taps sees the past alone.
-        near = min((back for _, back in block.taps if back), default=0)
-        source = past if self.frames <= near else graph.node("Concat", past, new, axis=0)
-        seen = []
-        for _, back in block.taps:
-            start = block.reach - back
-            end = self.n_frames
-            if start:
-                end = graph.node("Add", end, graph.integers(start))
-            seen.append(graph.slice(source, start, end) if back else new)
-        return seen
-
-    def _normalized(self, values: str, norm: FoldedNorm) -> str:
+    def _normalized(self, rows: str, norm: FoldedNorm, values: str = "") -> str:
+        """Rows (k, C), or the same values as (1, k, C), without mean and deviation: (1, k, C)."""
+        graph = self.graph
+        values = values or graph.node("Unsqueeze", rows, graph.integers(0))
         if norm.kind == "batch":
             return values
         if self.statistics is not None and norm.kind.startswith("cumulative"):
-            return self.statistics.normalized(values, norm)
-        return self.graph.node(
-            "LayerNormalization",
-            values,
-            self.graph.constant(np.ones(norm.channels, np.float32)),
-            axis=1,
-            epsilon=norm.eps,
-        )
+            return self.statistics.normalized(rows, values, norm)
+        ones = graph.constant(np.ones(norm.channels, np.float32))
+        return graph.node("LayerNormalization", values, ones, axis=2, epsilon=norm.eps)
 
     def _voices(self, masked: str) -> None:
         """Declare the samples that are final, and what the frames add to later ones."""
         graph, model = self.graph, self.model
         n_src, stride = model.n_src, model.framing.stride
-        filters = graph.constant(model.decoder.numpy()[:, None])
-        masked = graph.node("Transpose", masked, perm=[1, 2, 0])
-        voices = graph.node("ConvTranspose", masked, filters, strides=[stride])
+        parts = graph.node("MatMul", masked, self._constant(model.decoder))
+        parts = graph.node("Transpose", parts, perm=[1, 2, 0])
+        voices = graph.node("ConvTranspose", parts, self._shifts(), strides=[stride])
         voices = graph.node("Squeeze", voices, graph.integers(1))
         if self.overlap:
             tail = graph.input("tail", np.float32, [n_src, self.overlap])
@@ -183,6 +168,12 @@ class _Step:
             graph.output("next_tail", rest, np.float32, [n_src, self.overlap])
             voices = graph.slice(voices, 0, -self.overlap, axis=1)
         graph.output("voices", voices, np.float32, [n_src, "samples"])
+
+    def _shifts(self) -> str:
+        """Filters (L, 1, L) that cut samples into frames, or add frames up."""
+        return self.graph.constant(
+            np.eye(self.model.framing.kernel_size, dtype=np.float32)[:, None]
+        )
 
     def _constant(self, value: Tensor) -> str:
         return self.graph.constant(value.numpy())

@@ -4,9 +4,10 @@ Gains and offsets of norms are folded into the linear maps behind them, and all 
 residual path into those of its readers: what is left are few, large operations. The streaming
 separator and the ONNX graph both run this.
 
-The norm in front of a depthwise convolution keeps its gain and offset. Folded, the offset would
-have to be taken back where there is no frame yet, and the rest of that, by rounding, is no longer
-the zero that a following norm leaves alone: divided by sqrt(eps) it is heard.
+The norm in front of a depthwise convolution keeps its offset, in units of the gain that went into
+the convolution. Folded, the offset would have to be taken back where there is no frame yet, and the
+rest of that, by rounding, is no longer the zero that a following norm leaves alone: divided by
+sqrt(eps) it is heard.
 """
 
 from __future__ import annotations
@@ -62,8 +63,7 @@ class FoldedBlock:
         bias_in: (H,).
         slope_in: of the first leaky ReLU, below zero.
         norm_in: the first norm.
-        gain: (H,), of the first norm.
-        offset: (H,), of the first norm.
+        offset: (H,), added behind the first norm, whose gain the taps have.
         taps: for each tap its weights (H,) and how many frames it looks back.
         bias_mid: (H,), of the convolution.
         slope_out: of the second leaky ReLU.
@@ -77,7 +77,6 @@ class FoldedBlock:
     bias_in: Tensor
     slope_in: float
     norm_in: FoldedNorm
-    gain: Tensor
     offset: Tensor
     taps: tuple[tuple[Tensor, int], ...]
     bias_mid: Tensor
@@ -141,6 +140,12 @@ class FoldedModel:
     mask_bias: Tensor
     mask_act: str
     decoder: Tensor
+
+    @property
+    def norms(self) -> list[FoldedNorm]:
+        """All norms in the order in which they run."""
+        of_blocks = (norm for block in self.blocks for norm in (block.norm_in, block.norm_out))
+        return [self.norm, *of_blocks]
 
 
 def fold(model: ConvTasNet) -> FoldedModel:
@@ -226,6 +231,7 @@ def _fold_block(
     """The block behind a residual path that lacks ``offset`` (B,), and the bias of its output."""
     weight_in, bias_in = _linear(block.conv_in)
     norm_in, gain_in, offset_in = _fold_norm(block.norm_in, numbers)
+    gain_in, offset_in = _in_units_of_gain(gain_in, offset_in, torch.finfo(cast(gain_in).dtype).eps)
     taps, bias_mid = _depthwise(block.depthwise)
     norm_out, gain_out, offset_out = _fold_norm(block.norm_out, numbers)
     weight_out, bias_out = _linear(block.conv_out)
@@ -234,9 +240,8 @@ def _fold_block(
         bias_in=cast(bias_in + weight_in @ offset),
         slope_in=_slope(block.norm_in),
         norm_in=norm_in,
-        gain=cast(gain_in),
         offset=cast(offset_in),
-        taps=tuple((cast(weight), back) for weight, back in taps),
+        taps=tuple((cast(weight * gain_in), back) for weight, back in taps),
         bias_mid=cast(bias_mid),
         slope_out=_slope(block.norm_out),
         norm_out=norm_out,
@@ -255,6 +260,16 @@ def _fold_norm(norm: Norm, numbers: Iterator[int]) -> tuple[FoldedNorm, Tensor, 
     kind = NORM_KINDS[type(norm)]
     number = next(numbers) if kind.startswith("cumulative") else -1
     return FoldedNorm(kind, len(gain), EPS, number), gain, offset
+
+
+def _in_units_of_gain(gain: Tensor, offset: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Gain g and what o is to be for (v + o) g to be v · gain + offset, with ``eps`` of rounding.
+
+    A gain that is nothing beside the offset, such as 0, becomes the least that is something.
+    """
+    least = offset.abs() * (eps / 64)
+    gain = torch.where(gain.abs() < least, least.copysign(gain), gain)
+    return gain, torch.where(gain == 0, 0.0, offset / gain)
 
 
 def _slope(norm: Norm) -> float:

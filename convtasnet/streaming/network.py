@@ -82,7 +82,7 @@ def _block(
     torch.addmm(block.bias_in, residual, block.weight_in, out=values)
     F.leaky_relu_(values, block.slope_in)
     values = _normalized(values, block.norm_in, statistics, window)
-    torch.addcmul(block.offset, values, block.gain, out=history.grow(n_frames))
+    torch.add(values, block.offset, out=history.grow(n_frames))
     bias = block.bias_mid
     for weight, back in block.taps:
         torch.addcmul(bias, history.back(back, n_frames), weight, out=mixed)

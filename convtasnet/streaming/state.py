@@ -42,7 +42,7 @@ class StreamState:
             pending=like.new_zeros(framing.margin),
             tail=like.new_zeros(model.n_src, framing.kernel_size - framing.stride),
             statistics=Statistics(model.n_cumulative, decay),
-            histories=[History(block.gain, block.reach) for block in model.blocks],
+            histories=[History(block.offset, block.reach) for block in model.blocks],
         )
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -44,10 +44,11 @@ def test_files_equal_the_model(changes: dict[str, Any], frames: int) -> None:
         assert np.abs(voices - whole).max() <= 1e-5 * max(np.abs(whole).max(), 1e-30)
 
 
+@pytest.mark.parametrize("frames", [1, 10, 100])
 @pytest.mark.parametrize("half_life", [None, 0.1])
-def test_pushes_of_any_length_equal_those_of_a_stream(half_life: float | None) -> None:
+def test_pushes_of_any_length_equal_those_of_a_stream(half_life: float | None, frames: int) -> None:
     model = causal()
-    file = exported(model, 10, decay=decay_of(model, half_life))
+    file = exported(model, frames, decay=decay_of(model, half_life))
     assert check_streaming(model, file, half_life) < 1e-5
 
 
@@ -58,11 +59,12 @@ def test_a_wrong_export_is_noticed() -> None:
         check_streaming(model, file, None)
 
 
-def test_a_delayed_model_without_biases() -> None:
+@pytest.mark.parametrize("frames", [1, 10])
+def test_a_delayed_model_without_biases(frames: int) -> None:
     """Its first frames are exact zeros, whose norms amplify any rounding."""
     hparams = {"norm_type": "cLN", "causal": True, "mask_nonlinear": "relu"}
     model = ConvTasNet.from_pretrained(INTEROP / "speechbrain_cln_causal", hparams)
-    assert check_streaming(model, exported(model, 10), None) < 1e-5
+    assert check_streaming(model, exported(model, frames), None) < 1e-5
 
 
 def test_later_samples_reach_no_earlier_output() -> None:
@@ -93,9 +95,10 @@ def test_int8_is_close() -> None:
     assert 1e-6 < noise < 1e-2
 
 
-def test_the_example_needs_neither_torch_nor_this_project(tmp_path: Path) -> None:
+@pytest.mark.parametrize("frames", [2, 10])  # some blocks' frames are picked out; none are
+def test_the_example_needs_neither_torch_nor_this_project(tmp_path: Path, frames: int) -> None:
     model = causal()
-    (tmp_path / "stream.onnx").write_bytes(exported(model, 10))
+    (tmp_path / "stream.onnx").write_bytes(exported(model, frames))
     mixture = babble(1003)
     blocked = "import sys; sys.modules.update(torch=None, convtasnet=None, convtasnet_kernels=None)"
     code = f"{blocked}; sys.argv = ['', 'stream.onnx']; exec(open({str(EXAMPLE)!r}).read())"
@@ -112,23 +115,29 @@ def test_the_example_needs_neither_torch_nor_this_project(tmp_path: Path) -> Non
         np.testing.assert_allclose(voices, model(mixture).numpy()[:, :992], atol=1e-5)
 
 
-def test_the_file_says_what_a_host_needs() -> None:
-    session = onnxruntime.InferenceSession(exported(causal(), 10))
+@pytest.mark.parametrize(("frames", "picked"), [(1, 6), (2, 4), (4, 2), (10, 0)])
+def test_the_file_says_what_a_host_needs(frames: int, picked: int) -> None:
+    session = onnxruntime.InferenceSession(exported(causal(), frames))
+    nearest = [d for d in (1, 2, 4, 1, 2, 4) if d >= frames]
     assert session.get_modelmeta().custom_metadata_map == {
         "n_src": "2",
         "sample_rate": "8000",
         "kernel_size": "16",
         "stride": "8",
-        "frames": "10",
+        "frames": str(frames),
         "margin": "0",
         "complete": "1",
+        "backs": ",".join(str(times * d) for times in (2, 1) for d in nearest),
     }
     shapes = {value.name: value.shape for value in session.get_inputs()}
+    taps = {"taps": [2, picked, "frames", 12]} if picked else {}
+    reach = {i: 2 * 2 ** (i % 3) for i in range(6)}
     assert shapes == {
         "samples": ["samples"],
         "pending": [8],
-        "count": [1, 1],
-        "sums": [1, 2 * 13],
-        **{f"past_{i}": [2 * 2 ** (i % 3), 12] for i in range(6)},
+        "count": [1],
+        "sums": [2 * 13, 1],
+        **taps,
+        **{f"past_{i}": [1, reach[i], 12] for i in range(6) if reach[i] < 2 * frames or not picked},
         "tail": [2, 8],
     }
