@@ -42,7 +42,7 @@ def change_speed(signals: Tensor, percents: Tensor, lengths: Tensor, n_samples: 
     taps = around[torch.arange(len(flat), device=device)[:, None], places]
     filters = _all_filters(device)[flat - SPEEDS[0]]
     # A product and a sum: a matrix product might be computed in TF32.
-    played = (taps.unflatten(1, (cycles, _CYCLE)) * filters[:, None]).sum(-1).flatten(1)
+    played = taps.unflatten(1, (cycles, _CYCLE)).mul_(filters[:, None]).sum(-1).flatten(1)
     inside = times[:n_samples] < lengths[..., None]
     return played[:, :n_samples].unflatten(0, percents.shape) * inside
 
