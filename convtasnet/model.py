@@ -14,6 +14,8 @@ from convtasnet.lengths import checked_lengths
 from convtasnet.norms import valid_frames
 from convtasnet.other_norms import ALL_NORMS, LOOK_AHEAD
 from convtasnet.separator import CONV_PADDINGS, MASK_ACTIVATIONS, Separator
+from convtasnet_kernels import decode_masked
+from convtasnet_kernels.backend import runs_in_triton
 
 # Rows of so many frames start at 16-byte addresses: unaligned products and norms take up to twice
 # the time. Frames are added up to a multiple of it, and left out again as padding is.
@@ -54,8 +56,9 @@ class ConvTasNet(nn.Module, HubModel):
             SpeechBrain and kaituoxu have "channelwise" there in all models.
         conv_padding: what the depthwise convolutions find beyond the ends, "zeros" or, for
             non-causal models, "reflect" (SpeechBrain's).
-        fused: how the blocks run, not what they compute, and so not in ``hparams``: each as one
-            operator (True), step by step (False), or as one where a GPU has kernels for it (None).
+        fused: how blocks and decoder run, not what they compute, and so not in ``hparams``: each
+            as one operator (True; the decoder if ``mask_act="relu"``), step by step (False), or as
+            one where a GPU has kernels for it (None).
 
     Raises:
         ValueError: an argument that has no meaning, ``norm="global"`` with ``causal=True``
@@ -119,6 +122,7 @@ class ConvTasNet(nn.Module, HubModel):
         self.training_config, self.about = {}, {}
         _check_hparams(self.hparams)
         self.n_src, self.causal, self.sample_rate = n_src, causal, sample_rate
+        self.fused = fused
         # Batch norm mixes all frames while it trains.
         self.looks_back_only = causal and "batch" not in (norm, input_norm)
         self.frame_alignment = 1 if "batch" in (norm, input_norm) else FRAME_ALIGNMENT
@@ -191,16 +195,32 @@ class ConvTasNet(nn.Module, HubModel):
             features = self.encoder(x)
         if self.encoder_act == "relu":
             features = features.relu()
-        masks = self.separator(features, self._seen(features, n_frames, frames))
-        masked = features.unsqueeze(1) * masks
+        samples = self._decoded(features, self._seen(features, n_frames, frames))
         with torch.autocast(x.device.type, enabled=False):
-            samples = self.decoder.frames(masked.to(features.dtype).flatten(0, 1))
             samples = samples[..., :n_frames].unflatten(0, (x.shape[0], self.n_src))
             if frames is not None:
                 valid = valid_frames(samples[:, 0], frames)
                 samples = torch.where(valid[:, None], samples, 0.0)
             y = self.decoder.overlap_add(samples.flatten(0, 1))
         return y.reshape(x.shape[0], self.n_src, y.shape[-1])
+
+    def _decoded(self, features: Tensor, seen: Tensor | None) -> Tensor:
+        """Samples (B·n_src, L, F) of each source's frames, of which the separator sees so many."""
+        device, separator = features.device.type, self.separator
+        if self._decodes_at_once(features):
+            scores = separator.scores(features, seen)
+            with torch.autocast(device, enabled=False):
+                filters = self.decoder.get_filters()[:, 0]
+                return decode_masked(scores, features, filters, separator.mask_conv.bias)
+        masked = features.unsqueeze(1) * separator(features, seen)
+        with torch.autocast(device, enabled=False):
+            return self.decoder.frames(masked.to(features.dtype).flatten(0, 1))
+
+    def _decodes_at_once(self, features: Tensor) -> bool:
+        """Whether masks, their product with features and the decoder are one operator."""
+        if self.separator.mask_act != "relu" or self.fused is False:
+            return False
+        return bool(self.fused) or runs_in_triton("decode_masked", features)
 
     def _seen(self, features: Tensor, n_frames: int, frames: Tensor | None) -> Tensor | None:
         """Which frames (B,) of features (B, N, F) the separator may see; None for all.

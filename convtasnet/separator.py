@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from convtasnet.block import Block, ReflectBlock
 from convtasnet.other_norms import ALL_NORMS
@@ -83,12 +84,20 @@ class Separator(nn.Module):
 
     def forward(self, features: Tensor, frames: Tensor | None = None) -> Tensor:
         """Map features (B, N, F) to masks (B, n_src, N, F); ``frames`` (B,) are valid, or all."""
-        x = self.bottleneck(self.norm(features, frames))
-        skips: Tensor | None = None
-        for block in self.blocks:
-            x, skips = block(x, skips, frames)
-        scores = self.mask_conv(self.mask_prelu(x if skips is None else skips))
+        scores = self.mask_conv(self._skips(features, frames))
         scores = scores.unflatten(1, (self.n_src, -1))
         if self.mask_act.startswith("softmax"):
             return scores.softmax(1 if self.mask_act == "softmax" else 2)
         return getattr(scores, self.mask_act)()
+
+    def scores(self, features: Tensor, frames: Tensor | None = None) -> Tensor:
+        """What becomes the masks, (B, n_src·N, F), without the bias of ``mask_conv``."""
+        return F.conv1d(self._skips(features, frames), self.mask_conv.weight)
+
+    def _skips(self, features: Tensor, frames: Tensor | None) -> Tensor:
+        """What the last convolution gets: the sum of all skips, or without any the residual's."""
+        x = self.bottleneck(self.norm(features, frames))
+        skips: Tensor | None = None
+        for block in self.blocks:
+            x, skips = block(x, skips, frames)
+        return self.mask_prelu(x if skips is None else skips)

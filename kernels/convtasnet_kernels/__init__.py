@@ -1,4 +1,4 @@
-"""Norms, the depthwise convolution and whole blocks of maps shaped (batch, channels, time)."""
+"""Norms, depthwise convolution, blocks and masked decoder for maps (batch, channels, time)."""
 
 from convtasnet_kernels.backend import use_backend
 from convtasnet_kernels.block_op import tcn_block
@@ -8,11 +8,13 @@ from convtasnet_kernels.cumulative_op import cumulative_layer_norm
 from convtasnet_kernels.depthwise_op import depthwise_conv
 from convtasnet_kernels.global_op import global_layer_norm
 from convtasnet_kernels.layer_op import layer_norm
+from convtasnet_kernels.masked_decode_op import decode_masked
 
 __all__ = [
     "BlockParameters",
     "channelwise_layer_norm",
     "cumulative_layer_norm",
+    "decode_masked",
     "depthwise_conv",
     "global_layer_norm",
     "layer_norm",

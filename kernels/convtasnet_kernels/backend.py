@@ -119,6 +119,23 @@ def module(
     return importlib.import_module(f"convtasnet_kernels.{path}")
 
 
+def runs_in_triton(function: str, x: torch.Tensor) -> bool:
+    """Whether a function of x would run in Triton kernels; compiled functions keep the answer.
+
+    >>> runs_in_triton("tcn_block", torch.zeros(1, 2, 8, dtype=torch.float64))
+    False
+    """
+    if torch.compiler.is_compiling():
+        return _compiled_choice(function, x.device.type, x.dtype)
+    return choose(function, requested(), x) == "triton"
+
+
+@torch.compiler.assume_constant_result
+def _compiled_choice(function: str, device: str, dtype: torch.dtype) -> bool:
+    x = torch.empty(0, device=device, dtype=dtype)
+    return choose(function, AUTO, x) == "triton"
+
+
 @functools.cache
 def triton_import_error() -> str | None:
     """None where triton can be imported, else the reason."""

@@ -93,15 +93,7 @@ def runs_in_triton(x: Tensor) -> bool:
     >>> runs_in_triton(torch.zeros(1, 2, 8, dtype=torch.float64))
     False
     """
-    if torch.compiler.is_compiling():
-        return _compiled_choice(x.device.type, x.dtype)
-    return backend.choose("tcn_block", backend.requested(), x) == "triton"
-
-
-@torch.compiler.assume_constant_result
-def _compiled_choice(device: str, dtype: torch.dtype) -> bool:
-    x = torch.empty(0, device=device, dtype=dtype)
-    return backend.choose("tcn_block", backend.AUTO, x) == "triton"
+    return backend.runs_in_triton("tcn_block", x)
 
 
 @torch.library.custom_op("convtasnet::block", mutates_args=())
