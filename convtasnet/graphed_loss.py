@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from convtasnet.leaf_loss import LeafLoss, LossOfBatch
+from convtasnet.side_by_side import laid_out
 from convtasnet_kernels.capture import GraphMaker, capture_stream
 
 log = logging.getLogger(__name__)
@@ -161,7 +162,7 @@ class _Memory:
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
-        self.gradients = [torch.empty_like(p) for p in self.parameters]
+        self.gradients = laid_out(self.parameters)  # see flat_adam.join_updates
         self.maker = GraphMaker(capture_stream(self.parameters[0].device))
         self.batches = 0  # whose forward pass was replayed
 

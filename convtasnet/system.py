@@ -18,6 +18,7 @@ from torchmetrics import MeanMetric
 
 from convtasnet.checkpoint import ENTRY, checkpoint_entry, plain_keys
 from convtasnet.epoch_mean import EpochMean
+from convtasnet.flat_adam import join_updates
 from convtasnet.graphed_loss import GraphedLoss, LossOfBatch
 from convtasnet.loss_watch import LossWatch, StuckLoss
 from convtasnet.metrics import (
@@ -188,6 +189,8 @@ class SeparationSystem(L.LightningModule):
         optimizer = self.optimizer(self.model.parameters())
         # Fused ones can unscale gradients themselves: too late for Lightning, which clips them.
         setattr(optimizer, "_step_supports_amp_scaling", False)  # noqa: B010 (mypy misses it)
+        if isinstance(self._train_loss, GraphedLoss):
+            join_updates(optimizer)
         if self.scheduler is None:
             return optimizer
         scheduler = self.scheduler(optimizer)

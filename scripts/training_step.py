@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from convtasnet.flat_adam import join_updates
 from convtasnet.graphed_loss import GraphedLoss, LossOfBatch
 from convtasnet.losses import pit_loss
 from convtasnet_kernels.timing.stopwatch import event_time, graph_time, wall_time
@@ -109,6 +110,8 @@ class TrainingStep:
         self.optimizer = torch.optim.Adam(
             self.parameters, LEARNING_RATE, fused=True, capturable=self.device.type == "cuda"
         )
+        if mode == "graph":
+            join_updates(self.optimizer)
         samples = round(seconds * model.sample_rate)
         self.sources = torch.randn(batch, model.n_src, samples, device=self.device)
         self.mixture = self.sources.sum(1)

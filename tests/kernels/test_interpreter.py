@@ -21,6 +21,7 @@ LAWS = {
     "test_layer": 45,
     "test_depthwise": 95,
     "test_partials": 6,
+    "test_masked_decode": 18,
     "test_block": 8,
     "test_block_backward": 20,
 }

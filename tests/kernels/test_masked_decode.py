@@ -14,7 +14,15 @@ from torch import Tensor
 from convtasnet_kernels import decode_masked
 
 NAMES = ("scores", "features", "filters", "bias")
+ITEMS = 1 if INTERPRET else 2  # the interpreter is slow
 TF32 = 2e-3  # relative error of products of numbers of 11 bits
+
+
+def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    from convtasnet_kernels import masked_decode
+
+    tile = masked_decode.EXACT_TILE._replace(filters=16, frames=32)
+    monkeypatch.setattr(masked_decode, "EXACT_TILE", tile)
 
 
 @dataclass
@@ -45,10 +53,10 @@ class Case:
 def make_case(
     device: str = "cpu",
     sources: int = 2,
-    filters: int = 40,
-    taps: int = 16,
+    filters: int = 20,
+    taps: int = 10,
     frames: int = 40,
-    items: int = 2,
+    items: int = ITEMS,
     dtype: torch.dtype = torch.float32,
     scores: torch.dtype | None = None,
     bias: bool = True,
@@ -96,14 +104,14 @@ def _float32_products() -> Iterator[None]:
     torch.set_float32_matmul_precision(before)
 
 
-@pytest.mark.parametrize(("frames", "bias"), [(40, True), (37, True), (150, False)])
+@pytest.mark.parametrize(("frames", "bias"), [(40, True), (37, False)])
 @pytest.mark.parametrize(
-    ("sources", "filters", "taps"), [(2, 40, 16), (1, 16, 10), (3, 7, 33), (2, 32, 1)]
+    ("sources", "filters", "taps"), [(2, 20, 16), (1, 16, 10), (3, 7, 33), (2, 32, 1)]
 )
 def test_equals_the_float64_reference(
     device: str, sources: int, filters: int, taps: int, frames: int, bias: bool
 ) -> None:
-    check(make_case(device, sources, filters, taps, frames, bias=bias, items=1 + (frames < 99)))
+    check(make_case(device, sources, filters, taps, frames, bias=bias))
 
 
 @pytest.mark.parametrize("scores", [torch.float16, torch.bfloat16])
@@ -134,18 +142,18 @@ def test_papers_size(allowed: str, dtype: torch.dtype) -> None:
 
 
 def test_what_is_not_finite_stays_where_it_is(device: str) -> None:
-    """A NaN score is no zero; other frames and items do not feel it."""
+    """A NaN score is no zero; other frames and sources do not feel it."""
     case = make_case(device, bias=False)
     clean = case.run()["y"]
-    case.scores[1, 3, 20] = float("nan")
+    case.scores[0, 3, 20] = float("nan")
     y = case.run()["y"]
-    assert y[2, :, 20].isnan().all()
-    y[2, :, 20] = clean[2, :, 20]
+    assert y[0, :, 20].isnan().all()
+    y[0, :, 20] = clean[0, :, 20]
     assert torch.equal(y, clean)
 
 
 def test_strides_do_not_matter(device: str) -> None:
-    case = make_case(device, items=1)
+    case = make_case(device)
     expected = case.run()
     turned = [t if t.dim() == 1 else t.mT.contiguous().mT for t in case.tensors()]
     result = Case(*turned).run()
@@ -153,14 +161,14 @@ def test_strides_do_not_matter(device: str) -> None:
 
 
 def test_bits_repeat(device: str) -> None:
-    case = make_case(device, frames=130, items=1)
+    case = make_case(device)
     first, second = case.run(), case.run()
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.parametrize("wanted", NAMES)
 def test_gradients_only_where_asked(device: str, wanted: str) -> None:
-    case = make_case(device, items=1)
+    case = make_case(device)
     expected = case.run()[wanted]
     arguments = dict(zip(NAMES, case.tensors()[:4], strict=True))
     arguments[wanted] = arguments[wanted].detach().requires_grad_()
