@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import runpy
 import sys
@@ -44,6 +45,17 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache of the test's own, in which other tests have left nothing."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that a test starts are forks of this one and need no seconds of imports.
+
+    Not where CUDA is, which forks cannot use.
+    """
+    if not torch.cuda.is_available() and "fork" in multiprocessing.get_all_start_methods():
+        context = multiprocessing.get_context("fork")
+        monkeypatch.setattr(multiprocessing, "get_context", lambda method=None: context)
 
 
 @pytest.fixture

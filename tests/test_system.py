@@ -131,6 +131,7 @@ def eval_loader(data: list[dict], rank: int) -> DataLoader:
     return DataLoader(data, sampler.batch_size, sampler=sampler, collate_fn=collate)
 
 
+@pytest.mark.usefixtures("forked")
 def test_two_processes_validate_as_one_and_stop_at_the_same_step(tmp_path):
     port = 21000 + os.getpid() % 20000
     torch.multiprocessing.spawn(rank_of_two, (tmp_path, port), nprocs=2)

@@ -177,6 +177,7 @@ def distributed(rank, root, folder, port):
     torch.save((model.batches, model.validated), folder / f"{rank}.pt")
 
 
+@pytest.mark.usefixtures("forked")
 def test_two_processes_share_an_epoch(root, tmp_path):
     """Lightning leaves the samplers alone: no Trainer flag is needed."""
     port = 20000 + os.getpid() % 20000

@@ -17,7 +17,7 @@ def recordings(folder, rate, sample_rate=8000, seconds=1.2):
     return Recordings([str(path)], headers.n_samples, headers.sample_rates, sample_rate)
 
 
-@pytest.mark.parametrize("rate", [8000, 16000, 44100, 11025, 4000, 96001, 7999])
+@pytest.mark.parametrize("rate", [8000, 16000, 44100, 11025, 4000, 96001, 1201])
 def test_a_stretch_is_that_of_the_whole(tmp_path, rate):
     audio = recordings(tmp_path, rate)
     whole = audio.read(0)

@@ -105,6 +105,7 @@ def job(name: str, index: int = 0) -> Job:
     return Job(index, name, *arrays, RATE, ["si_sdr", "pesq"], Measured())
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_process_that_dies_takes_no_other_item_along() -> None:
     jobs = [job(name, index) for index, name in enumerate(["a", "bad", "b"])]
     with ScoringPool(1, fragile) as pool:

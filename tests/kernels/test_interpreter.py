@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from interpreter_run import InterpreterRun
 
 pytest.importorskip("triton")
 
@@ -27,19 +24,11 @@ LAWS = {
 }
 
 
-def test_laws_hold_in_the_interpreter(tmp_path: Path) -> None:
-    """All files in one process, which starts slowly."""
-    report = tmp_path / "report.xml"
-    files = [Path(__file__).with_name(f"{name}.py") for name in LAWS]
-    options = ["-p", "no:cacheprovider", "-k", "interpreter", f"--junitxml={report}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *files],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    cases = [case for case in ElementTree.parse(report).iter("testcase") if len(case) == 0]
-    passed = Counter(case.attrib["classname"].split(".")[-1] for case in cases)
+def test_laws_hold_in_the_interpreter(interpreter_run: InterpreterRun) -> None:
+    """All files in one process, which starts slowly and has run beside the other tests."""
+    code, printed = interpreter_run.wait()
+    assert code == 0, printed
+    cases = ElementTree.parse(interpreter_run.report).iter("testcase")
+    passed = Counter(c.attrib["classname"].split(".")[-1] for c in cases if len(c) == 0)
     for name, least in LAWS.items():
         assert passed[name] >= least, (name, passed)
