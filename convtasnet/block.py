@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -9,7 +11,7 @@ from convtasnet.depthwise import DepthwiseConv
 from convtasnet.norms import EPS, valid_frames
 from convtasnet.other_norms import ALL_NORMS
 from convtasnet.reflection import reflected
-from convtasnet_kernels import BlockParameters, tcn_block
+from convtasnet_kernels import BlockParameters, tcn_blocks
 from convtasnet_kernels.block_op import runs_in_triton
 from convtasnet_kernels.block_parameters import KINDS
 
@@ -29,7 +31,7 @@ class Block(nn.Module):
         norm: a key of ``convtasnet.other_norms.ALL_NORMS``.
         causal: the taps reach back only.
         residual: whether a next block needs the residual path.
-        fused: whether all of it runs as one operator, ``convtasnet_kernels.tcn_block``, with the
+        fused: whether all of it runs as one operator, ``convtasnet_kernels.tcn_blocks``, with the
             same numbers up to rounding; None: where that has kernels for the norm and the device.
 
     Raises:
@@ -88,7 +90,7 @@ class Block(nn.Module):
             x + residual, x itself without a residual; skips + skip, None for ``skip_chan=0``.
         """
         if self.is_fused(x):
-            return self._fused(x, skips, frames)
+            return run_fused([self], x, skips, frames)
         residual, skip = self.conv_out(self.inner(x, frames)).split(self.split, dim=1)
         if residual.shape[1]:
             x = x + residual
@@ -109,29 +111,18 @@ class Block(nn.Module):
             return self.fusible and x.numel() > 0 and runs_in_triton(x)
         return self.fused and x.numel() > 0
 
-    def _fused(
-        self, x: Tensor, skips: Tensor | None, frames: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        norm_in, norm_out, depthwise = self.norm_in, self.norm_out, self.depthwise
-        parameters = BlockParameters._make(
+    @property
+    def fused_parameters(self) -> BlockParameters:
+        """As the operator takes them."""
+        norm_in, norm_out = self.norm_in, self.norm_out
+        return BlockParameters._make(
             [
                 *(self.conv_in.weight, self.conv_in.bias),
                 *(norm_in.slope, norm_in.weight, norm_in.bias),
-                *(depthwise.weight, depthwise.bias),
+                *(self.depthwise.weight, self.depthwise.bias),
                 *(norm_out.slope, norm_out.weight, norm_out.bias),
                 *(self.conv_out.weight, self.conv_out.bias),
             ]
-        )
-        return tcn_block(
-            x,
-            skips,
-            parameters,
-            self.norm,
-            depthwise.dilation[0],
-            depthwise.causal,
-            residual=self.split[0] > 0,
-            eps=EPS,
-            lengths=frames,
         )
 
 
@@ -147,3 +138,43 @@ class ReflectBlock(Block):
         y = reflected(y, frames, reach // 2, reach - reach // 2)
         y = self.depthwise(y)[..., reach // 2 :][..., : x.shape[-1]]
         return self.norm_out(y, frames)
+
+
+def run_blocks(
+    blocks: Sequence[Block], x: Tensor, frames: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Blocks in a row, as one operator where all of them are fused.
+
+    Args:
+        blocks: of the same sizes and norm; only the last may be without a residual.
+        x: (B, B', F).
+        frames: as in :class:`Block`.
+
+    Returns:
+        What the last block gives, see :class:`Block`; x itself if that is without a residual.
+    """
+    if all(block.is_fused(x) for block in blocks):
+        return run_fused(blocks, x, None, frames)
+    skips = None
+    for block in blocks:
+        x, skips = block(x, skips, frames)
+    return x, skips
+
+
+def run_fused(
+    blocks: Sequence[Block], x: Tensor, skips: Tensor | None, frames: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """As ``run_blocks``, as one operator."""
+    first, last = blocks[0], blocks[-1]
+    onward, skips = tcn_blocks(
+        x,
+        skips,
+        [block.fused_parameters for block in blocks],
+        first.norm,
+        [block.depthwise.dilation[0] for block in blocks],
+        first.depthwise.causal,
+        residual=last.split[0] > 0,
+        eps=EPS,
+        lengths=frames,
+    )
+    return x if onward is None else onward, skips

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from convtasnet.block import Block, ReflectBlock
+from convtasnet.block import Block, ReflectBlock, run_blocks
 from convtasnet.other_norms import ALL_NORMS
 
 MASK_ACTIVATIONS = ("relu", "sigmoid", "softmax", "softmax_filters")
@@ -97,7 +99,6 @@ class Separator(nn.Module):
     def _skips(self, features: Tensor, frames: Tensor | None) -> Tensor:
         """What the last convolution gets: the sum of all skips, or without any the residual's."""
         x = self.bottleneck(self.norm(features, frames))
-        skips: Tensor | None = None
-        for block in self.blocks:
-            x, skips = block(x, skips, frames)
+        blocks: list[Any] = [*self.blocks]
+        x, skips = run_blocks(blocks, x, frames)
         return self.mask_prelu(x if skips is None else skips)

@@ -1,7 +1,7 @@
 """Norms, depthwise convolution, blocks and masked decoder for maps (batch, channels, time)."""
 
 from convtasnet_kernels.backend import use_backend
-from convtasnet_kernels.block_op import tcn_block
+from convtasnet_kernels.block_op import tcn_block, tcn_blocks
 from convtasnet_kernels.block_parameters import BlockParameters
 from convtasnet_kernels.channelwise_op import channelwise_layer_norm
 from convtasnet_kernels.cumulative_op import cumulative_layer_norm
@@ -19,5 +19,6 @@ __all__ = [
     "global_layer_norm",
     "layer_norm",
     "tcn_block",
+    "tcn_blocks",
     "use_backend",
 ]

@@ -11,7 +11,16 @@ import torch
 from torch import Tensor
 
 from convtasnet_kernels import block_torch, depthwise_torch
-from convtasnet_kernels.pointwise import statistics_dtype
+from convtasnet_kernels.block_torch import first_rows
+
+__all__ = [
+    "depthwise_gradient",
+    "first_rows",
+    "gradient_statistics",
+    "norm_gradient",
+    "norm_gradient_sums",
+    "parameter_gradients",
+]
 
 
 def norm_gradient_sums(
@@ -117,7 +126,7 @@ def norm_gradient(
     du = torch.where(u > 0, dv, dv * slope.to(g.dtype))
     z = None
     if needs_z:
-        z = block_torch.normalize(u, slope, gamma, beta, stats, lengths).to(dtype)
+        z = block_torch.normalize(u, slope, gamma, beta, stats).to(dtype)
     terms = (g * xhat, g, du, torch.where(valid, dv * u.clamp_max(0), 0.0))
     return du.to(dtype), z, torch.cat([term.sum((0, 2)) for term in terms])[None]
 
@@ -156,7 +165,7 @@ def depthwise_gradient(
     """
     dtype = u.dtype
     u = _biased(u, bias, stats.dtype)
-    z = block_torch.normalized(u, slope, gamma, beta, stats, lengths)
+    z = block_torch.normalized(u, slope, gamma, beta, stats)
     dz, dparams = depthwise_torch.backward(dy.to(z.dtype), z, weight, dilation, causal, True)
     valid = block_torch.valid_frames(u, lengths)[:, None]
     dz = torch.where(valid, dz, 0.0).to(dtype)
@@ -164,36 +173,19 @@ def depthwise_gradient(
     return dz, dparams[None, : weight.numel()], partial
 
 
-def join_gradients(onward: Tensor | None, skips: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The gradient of the last 1×1 convolution, and of its bias.
-
-    Args:
-        onward: (B, R, F) gradient of the residual sum, or None for no residual.
-        skips: (B, S, F) of the skips, or None for none.
-
-    Returns:
-        (B, R + S, F), which may be one of the arguments; (rows, R + S) of the statistics' dtype, to
-        be added up over the rows.
-    """
-    parts = [part for part in (onward, skips) if part is not None]
-    dy = parts[0].contiguous() if len(parts) == 1 else torch.cat(parts, 1)
-    return dy, dy.sum((0, 2), dtype=statistics_dtype(dy))[None]
-
-
-def parameter_gradients(norm_1: Tensor, taps: Tensor, norm_2: Tensor, bias: Tensor) -> Tensor:
+def parameter_gradients(norm_1: Tensor, taps: Tensor, norm_2: Tensor) -> Tensor:
     """Adds up the rows that the other steps leave.
 
     Args:
         norm_1: (rows, 4·H) of the first ``norm_gradient``.
         taps: (rows, H·P) of ``depthwise_gradient``.
         norm_2: (rows, 4·H) of the second ``norm_gradient``.
-        bias: (rows, R + S) of ``join_gradients``.
 
     Returns:
-        (6·H + H·P + R + S + 2,): gradients of gamma, beta and the bias in front, of the first norm,
-        the same of the second, of the taps, of the last bias, and of the two slopes.
+        (6·H + H·P + 2,): gradients of gamma, beta and the bias in front, of the first norm, the
+        same of the second, of the taps, and of the two slopes.
     """
-    norm_1, taps, norm_2, bias = (rows.sum(0) for rows in (norm_1, taps, norm_2, bias))
+    norm_1, taps, norm_2 = (rows.sum(0) for rows in (norm_1, taps, norm_2))
     split = 3 * len(norm_1) // 4
     slopes = torch.stack((norm_1[split:].sum(), norm_2[split:].sum()))
-    return torch.cat((norm_1[:split], norm_2[:split], taps, bias, slopes))
+    return torch.cat((norm_1[:split], norm_2[:split], taps, slopes))

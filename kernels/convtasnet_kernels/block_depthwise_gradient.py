@@ -22,7 +22,7 @@ from convtasnet_kernels.global_tile import item_length, load_slope, place
 from convtasnet_kernels.rows import (
     join_vectors,
     load_tap_vectors,
-    load_vectors,
+    load_tile,
     split_vectors,
     store_row,
     tap_arguments,
@@ -44,18 +44,19 @@ def _load_channel(
     u_ptr,
     du_ptr,
     vector,
-    length,
-    T,
+    live,
+    vectors,
     dilation,
     DILATION: tl.constexpr,
     CAUSAL: tl.constexpr,
     P: tl.constexpr,
     V: tl.constexpr,
 ):
-    """A channel's row of u, and du where each tap finds it, as stored."""
-    loaded = (load_vectors(u_ptr, vector, length, V),)
+    """A channel's row of u, of ``live`` vectors, and du where each tap finds it, as stored."""
+    loaded = (load_tile(u_ptr, vector, live, V, LAST=True),)
     for p in tl.static_range(P):
-        loaded += (load_tap_vectors(du_ptr, vector, T, p, -1, dilation, DILATION, CAUSAL, P, V),)
+        taps = load_tap_vectors(du_ptr, vector, vectors, p, -1, dilation, DILATION, CAUSAL, P, V)
+        loaded += (taps,)
     return loaded
 
 
@@ -94,6 +95,7 @@ def _depthwise_gradient_kernel(
     T = T // V * V  # tells the compiler that rows are whole vectors
     item, channel, tile = place(tl.program_id(0), C, tiles, CHUNK)
     length = item_length(lengths_ptr, item, T)
+    live = tl.cdiv(length, V)
     slope = load_slope(slope_ptr)
     pivot = load_pivot(u_ptr, bias_ptr, slope, item, C, T, FOLD)
     vector = tile * BLOCK + tl.arange(0, BLOCK)
@@ -110,11 +112,11 @@ def _depthwise_gradient_kernel(
     taps_ptr += ((item * tiles + tile) * WARPS + warp) * (C * P) + channel * P + n
     ahead = ()
     for i in tl.static_range(AHEAD):
-        end = tl.where((i < CHUNK) & (channel + i < C), T, 0)
+        end = tl.where((i < CHUNK) & (channel + i < C), T // V, 0)
         ahead += (
             _load_channel(
                 u_ptr + row + tl.cast(T, tl.int64) * i, du_ptr + row + tl.cast(T, tl.int64) * i,
-                vector, tl.minimum(length, end), end, dilation, DILATION, CAUSAL, P, V,
+                vector, tl.minimum(live, end), end, dilation, DILATION, CAUSAL, P, V,
             ),
         )  # fmt: skip
     for c in tl.range(0, CHUNK, STEP, num_stages=1):
@@ -123,14 +125,14 @@ def _depthwise_gradient_kernel(
             k = channel + c + i
             exists = C % CHUNK == 0 or k < C
             # A later channel's loads, before this one's store, which would hold them up.
-            end = tl.where((c + i + AHEAD < CHUNK) & (k + AHEAD < C), T, 0)
+            end = tl.where((c + i + AHEAD < CHUNK) & (k + AHEAD < C), T // V, 0)
             loaded = ahead[0]
             ahead = ahead[1:]
             ahead += (
                 _load_channel(
                     u_ptr + row + tl.cast(T, tl.int64) * AHEAD,
                     du_ptr + row + tl.cast(T, tl.int64) * AHEAD,
-                    vector, tl.minimum(length, end), end, dilation, DILATION, CAUSAL, P, V,
+                    vector, tl.minimum(live, end), end, dilation, DILATION, CAUSAL, P, V,
                 ),
             )  # fmt: skip
             gamma = tl.load(gamma_ptr + k, mask=exists, other=0.0).to(tl.float32)
@@ -184,7 +186,7 @@ def _depthwise_gradient_kernel(
 
 # By bytes an element: vectors of a tile, warps, channels whose sums are added up together,
 # channels on their way.
-TILES = {2: (64, 2, 1, 2), 4: (64, 2, 1, 2)}
+TILES = {2: (32, 1, 1, 2), 4: (64, 2, 1, 2)}
 REGISTERS = 128  # of a thread at most, so that 16 warps share a multiprocessor
 
 

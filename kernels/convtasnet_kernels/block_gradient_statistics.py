@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from convtasnet_kernels.block_statistics import CHUNKS, FRAMES, LANES, WARPS, sum_tiles
+from convtasnet_kernels.block_tile import no_tiles
 from convtasnet_kernels.cumulative_scan import FEW_CHANNELS
 from convtasnet_kernels.global_tile import item_length
 from convtasnet_kernels.tile_parts import both_sums
@@ -50,17 +51,19 @@ def _frames_kernel(
     t = tile * BLOCK + tl.arange(0, BLOCK)
     length = item_length(lengths_ptr, item, T)
     items = tl.cast(B, tl.int64)
-    lane = tl.arange(0, GROUP)
-    partial_ptr += item * CHUNKS * T
-    first = tl.zeros((GROUP, BLOCK), tl.float32)
-    second = tl.zeros((GROUP, BLOCK), tl.float32)
-    for chunk in tl.static_range(0, CHUNKS, GROUP):
-        mask = (chunk + lane < CHUNKS)[:, None] & (t < length)[None, :]
-        offsets = (chunk + lane).to(tl.int64)[:, None] * T + t[None, :]
-        first += tl.load(partial_ptr + offsets, mask=mask, other=0.0)
-        second += tl.load(partial_ptr + items * CHUNKS * T + offsets, mask=mask, other=0.0)
-    first = tl.sum(first, axis=0)
-    second = tl.sum(second, axis=0)
+    partial_ptr += item * CHUNKS * T + t
+    first = tl.zeros((BLOCK,), tl.float32)
+    second = tl.zeros((BLOCK,), tl.float32)
+    for start in tl.range(0, CHUNKS, GROUP, num_stages=1):  # by frames, as block_statistics does it
+        firsts, seconds = no_tiles(), no_tiles()
+        for i in tl.static_range(GROUP):
+            mask = (t < length) & (start + i < CHUNKS)
+            row = tl.cast(start + i, tl.int64) * T
+            firsts += (tl.load(partial_ptr + row, mask=mask, other=0.0),)
+            seconds += (tl.load(partial_ptr + items * CHUNKS * T + row, mask=mask, other=0.0),)
+        for i in tl.static_range(GROUP):
+            first += firsts[i]
+            second += seconds[i]
     frame_ptr = coeff_ptr + item * T + t
     if KIND == "channelwise":
         rstd = tl.load(stats_ptr + (items + item) * T + t, mask=t < length, other=0.0)

@@ -79,8 +79,9 @@ def _norm_gradient_kernel(
         for i in tl.static_range(BLOCK_C):  # all loads before the first store, which holds them up
             mask = live if C % BLOCK_C == 0 else live & (channel + i < C)
             offsets = tl.cast(T, tl.int64) * i + frame
-            us += (tl.load(u_ptr + offsets, mask=mask, other=0.0),)
-            gs += (tl.load(g_ptr + offsets, mask=mask, other=0.0),)
+            # Nobody reads them again: so du stays in the L2 for the next launch.
+            us += (tl.load(u_ptr + offsets, mask=mask, other=0.0, eviction_policy="evict_first"),)
+            gs += (tl.load(g_ptr + offsets, mask=mask, other=0.0, eviction_policy="evict_first"),)
         added = sums[:0]
         for i in tl.static_range(BLOCK_C):
             exists = C % BLOCK_C == 0 or channel + i < C
@@ -100,7 +101,8 @@ def _norm_gradient_kernel(
                 z = xhat * gamma + beta
                 if lengths_ptr is not None:
                     z = tl.where(frame < length, z, 0.0)
-                tl.store(z_ptr + offsets, z.to(z_ptr.dtype.element_ty), mask=mask)
+                z = z.to(z_ptr.dtype.element_ty)
+                tl.store(z_ptr + offsets, z, mask=mask, eviction_policy="evict_first")
             dv = g * gamma
             if OWN:
                 dv -= own

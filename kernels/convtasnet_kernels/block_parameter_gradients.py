@@ -40,27 +40,23 @@ def _add_all(rows_ptr, out_ptr, R, stride, K, BLOCK: tl.constexpr):
     tl.store(out_ptr, tl.sum(total, axis=0))
 
 
-@triton.jit(do_not_specialize=["R_1", "R_TAPS", "R_2", "R_OUT"])
+@triton.jit(do_not_specialize=["R_1", "R_TAPS", "R_2"])
 def _parameters_kernel(
     norm_1_ptr,  # (R_1, 4, C) float32
     taps_ptr,  # (R_TAPS, C·P) float32
     norm_2_ptr,  # (R_2, 4, C) float32
-    bias_ptr,  # (R_OUT, OUTER) float32
-    out_ptr,  # out: (6·C + C·P + OUTER + 2,) float32
+    out_ptr,  # out: (6·C + C·P + 2,) float32
     R_1,
     R_TAPS,
     R_2,
-    R_OUT,
     C: tl.constexpr,
     P: tl.constexpr,
-    OUTER: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
     N: tl.constexpr = (3 * C + BLOCK_K - 1) // BLOCK_K
     TAPS: tl.constexpr = (C * P + BLOCK_K - 1) // BLOCK_K
-    OUT: tl.constexpr = (OUTER + BLOCK_K - 1) // BLOCK_K
-    END: tl.constexpr = 6 * C + C * P + OUTER
+    END: tl.constexpr = 6 * C + C * P
     i = tl.program_id(0)
     if i < N:
         _add_columns(norm_1_ptr, out_ptr, R_1, 4 * C, 3 * C, i, BLOCK_R, BLOCK_K)
@@ -69,10 +65,7 @@ def _parameters_kernel(
     elif i < 2 * N + TAPS:
         taps = out_ptr + 6 * C
         _add_columns(taps_ptr, taps, R_TAPS, C * P, C * P, i - 2 * N, BLOCK_R, BLOCK_K)
-    elif i < 2 * N + TAPS + OUT:
-        bias = out_ptr + 6 * C + C * P
-        _add_columns(bias_ptr, bias, R_OUT, OUTER, OUTER, i - 2 * N - TAPS, BLOCK_R, BLOCK_K)
-    elif i == 2 * N + TAPS + OUT:
+    elif i == 2 * N + TAPS:
         _add_all(norm_1_ptr + 3 * C, out_ptr + END, R_1, 4 * C, C, BLOCK_R * BLOCK_K)
     else:
         _add_all(norm_2_ptr + 3 * C, out_ptr + END + 1, R_2, 4 * C, C, BLOCK_R * BLOCK_K)
@@ -81,17 +74,17 @@ def _parameters_kernel(
 TILE = (64, 32, 4)  # rows and columns read at a time, warps
 
 
-def parameter_gradients(norm_1: Tensor, taps: Tensor, norm_2: Tensor, bias: Tensor) -> Tensor:
+def parameter_gradients(norm_1: Tensor, taps: Tensor, norm_2: Tensor) -> Tensor:
     """As ``block_backward_torch.parameter_gradients``, in an order that the shapes decide on."""
-    channels, outer = norm_1.shape[1] // 4, bias.shape[1]
+    channels = norm_1.shape[1] // 4
     block_r, block_k, warps = TILE
-    columns = (3 * channels, 3 * channels, taps.shape[1], outer)
+    columns = (3 * channels, 3 * channels, taps.shape[1])
     out = norm_1.new_empty((sum(columns) + 2,))
     programs = sum(triton.cdiv(n, block_k) for n in columns) + 2
     with torch.cuda.device_of(out):
         _parameters_kernel[(programs,)](
-            norm_1, taps, norm_2, bias, out, *(len(rows) for rows in (norm_1, taps, norm_2, bias)),
-            C=channels, P=taps.shape[1] // channels, OUTER=outer, BLOCK_R=block_r, BLOCK_K=block_k,
+            norm_1, taps, norm_2, out, *(len(rows) for rows in (norm_1, taps, norm_2)),
+            C=channels, P=taps.shape[1] // channels, BLOCK_R=block_r, BLOCK_K=block_k,
             num_warps=warps,
         )  # fmt: skip
     return out

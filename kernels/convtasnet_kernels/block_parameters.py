@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -51,40 +52,55 @@ class BlockParameters(NamedTuple):
         )
 
 
-def check_block(
+def in_blocks(parameters: Sequence[Tensor]) -> list[BlockParameters]:
+    """Those of each block, out of those of all in a row."""
+    n = len(BlockParameters._fields)
+    return [BlockParameters(*parameters[i : i + n]) for i in range(0, len(parameters), n)]
+
+
+def check_stack(
     x: Tensor,
     skips: Tensor | None,
-    parameters: BlockParameters,
+    stack: Sequence[BlockParameters],
     kind: str,
-    dilation: int,
+    dilations: Sequence[int],
     residual: bool,
 ) -> None:
-    """Raises a ValueError that names the argument of ``tcn_block`` that does not fit."""
+    """Raises a ValueError that names the argument of ``tcn_blocks`` that does not fit."""
     if x.dim() != 3 or x.dtype not in DTYPES:
         raise ValueError(
             f"x must be a floating (batch, channels, frames), got {tuple(x.shape)} of {x.dtype}"
         )
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-    if dilation < 1:
-        raise ValueError(f"dilation must be at least 1, got {dilation}")
+    if not stack or len(dilations) != len(stack):
+        raise ValueError(f"{len(stack)} blocks need as many dilations, got {len(dilations)}")
+    for dilation in dilations:
+        if dilation < 1:
+            raise ValueError(f"dilation must be at least 1, got {dilation}")
     items, outer, frames = x.shape
-    inner, out, taps = len(parameters.gamma_1), len(parameters.bias_out), parameters.taps.shape[-1]
-    vector, one = (inner,), (1,)
-    expected: tuple[tuple[int, ...], ...] = (
-        (inner, outer, 1), vector, one, vector, vector,
-        (inner, 1, taps), vector, one, vector, vector,
-        (out, inner, 1), (out,),
-    )  # fmt: skip
-    for name, value, shape in zip(BlockParameters._fields, parameters, expected, strict=True):
-        if value.shape != shape or value.dtype not in DTYPES or value.device != x.device:
-            raise ValueError(
-                f"{name} must be floating, {shape} and on {x.device}, "
-                f"got {tuple(value.shape)} of {value.dtype} on {value.device}"
-            )
+    inner, out = len(stack[0].gamma_1), len(stack[-1].bias_out)
     skip = out - outer if residual else out
     if skip < 0 or (skips is not None and skips.shape != (items, skip, frames)):
         raise ValueError(
             f"weight_out has {out} rows, so that skips must be {(items, skip, frames)}, "
             f"got {None if skips is None else tuple(skips.shape)}"
         )
+    for p in stack[:-1]:
+        _check_block(p, x, inner, outer + skip)
+    _check_block(stack[-1], x, inner, out)
+
+
+def _check_block(p: BlockParameters, x: Tensor, inner: int, out: int) -> None:
+    vector, one = (inner,), (1,)
+    expected: tuple[tuple[int, ...], ...] = (
+        (inner, x.shape[1], 1), vector, one, vector, vector,
+        (inner, 1, p.taps.shape[-1]), vector, one, vector, vector,
+        (out, inner, 1), (out,),
+    )  # fmt: skip
+    for name, value, shape in zip(BlockParameters._fields, p, expected, strict=True):
+        if value.shape != shape or value.dtype not in DTYPES or value.device != x.device:
+            raise ValueError(
+                f"{name} must be floating, {shape} and on {x.device}, "
+                f"got {tuple(value.shape)} of {value.dtype} on {value.device}"
+            )

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from convtasnet_kernels.block_frames import load_pivot
 from convtasnet_kernels.block_tile import (
-    CHUNK,
     biased,
+    chunk_channels,
     load_channel,
+    no_tiles,
     prelu,
 )
 from convtasnet_kernels.global_tile import item_length
@@ -29,12 +30,12 @@ WARPS = 4
 
 
 @triton.jit
-def store_statistics(stats_ptr, item, items, F, t, total, square, n, valid, eps):
-    """Writes mean - K and 1/sqrt(var + eps) of frames t from float64 sums over n elements."""
-    mean = total / n
-    var = square / n - mean * mean
+def store_statistics(stats_ptr, item, items, F, t, total, square, share, valid, eps):
+    """Writes mean - K and 1/sqrt(var + eps) of frames t from float64 sums over 1/share elements."""
+    mean = total * share
+    var = square * share - mean * mean
     var = tl.where(var < 0, 0.0, var)  # rounding; a maximum would swallow NaN
-    rstd = 1.0 / tl.sqrt(var + eps)
+    rstd = tl.rsqrt(var + eps)
     stats_ptr += item * F + t
     tl.store(stats_ptr, tl.where(valid, mean, 0.0).to(tl.float32), mask=t < F)
     stats_ptr += tl.cast(items, tl.int64) * F
@@ -71,36 +72,42 @@ def _frames_kernel(
     u_ptr += item * H * F + t
     chunks: tl.constexpr = (H + STEPS - 1) // STEPS
     partial_ptr += item * chunks * F + t
+    squares_ptr = partial_ptr + tl.cast(B, tl.int64) * chunks * F
     # Around the frame's first channel, which is one of the H: its squares exceed H·(H + 1)
     # variances never, and what cancels is at most H float32 roundings.
     near = biased(
         tl.load(u_ptr, mask=valid, other=0.0), bias_ptr, load_channel(bias_ptr, 0, H, True)
     )
     near = prelu(near, slope, FOLD)
-    total = tl.zeros((CHUNKS, FRAMES), tl.float32)
-    square = tl.zeros((CHUNKS, FRAMES), tl.float32)
-    for start in tl.range(0, chunks, CHUNKS):
-        k = start + tl.arange(0, CHUNKS)
-        mask = (k < chunks)[:, None] & valid[None, :]
-        row = k.to(tl.int64)[:, None] * F
-        first = tl.load(u_ptr + row * STEPS, mask=mask, other=0.0)
-        s = tl.load(partial_ptr + row, mask=mask, other=0.0)
-        q = tl.load(partial_ptr + tl.cast(B, tl.int64) * chunks * F + row, mask=mask, other=0.0)
-        bias = load_channel(bias_ptr, k * STEPS, H, False)
-        if bias_ptr is not None:
-            bias = bias[:, None]
-        shift = prelu(biased(first, bias_ptr, bias), slope, FOLD) - near[None, :]
-        shift = tl.where(mask, shift, 0.0)
-        sum_of_shifts = tl.minimum(H - k * STEPS, STEPS).to(tl.float32)[:, None] * shift
-        square += q + shift * (2.0 * s + sum_of_shifts)
-        total += s + sum_of_shifts
-    total = tl.sum(total, axis=0).to(tl.float64)
-    square = tl.sum(square, axis=0).to(tl.float64)
+    total = tl.zeros((FRAMES,), tl.float32)
+    square = tl.zeros((FRAMES,), tl.float32)
+    # A thread adds up its own frame; as a tile of chunks and frames it would get a few frames of
+    # each row, which begins anywhere, to be read one at a time.
+    for start in tl.range(0, chunks, CHUNKS, num_stages=1):
+        firsts, totals, squares, biases = no_tiles(), no_tiles(), no_tiles(), no_tiles()
+        for i in tl.static_range(CHUNKS):
+            k = start + i
+            mask = valid & (k < chunks)
+            row = tl.cast(k, tl.int64) * F
+            firsts += (tl.load(u_ptr + row * STEPS, mask=mask, other=0.0),)
+            totals += (tl.load(partial_ptr + row, mask=mask, other=0.0),)
+            squares += (tl.load(squares_ptr + row, mask=mask, other=0.0),)
+            biases += (load_channel(bias_ptr, k * STEPS, H, False),)
+        for i in tl.static_range(CHUNKS):
+            k = start + i
+            shift = prelu(biased(firsts[i], bias_ptr, biases[i]), slope, FOLD) - near
+            shift = tl.where(valid & (k < chunks), shift, 0.0)
+            shifts = tl.minimum(H - k * STEPS, STEPS).to(tl.float32) * shift
+            square += squares[i] + shift * (2.0 * totals[i] + shifts)
+            total += totals[i] + shifts
+    total = total.to(tl.float64)
+    square = square.to(tl.float64)
     away = tl.where(valid, near - pivot, 0.0).to(tl.float64)
     square += away * (2.0 * total + H * away)
     total += H * away
     if CHANNELWISE:
-        store_statistics(stats_ptr, item, B, F, t, total, square, H, valid, eps)
+        share = 1.0 / tl.full((), H, tl.float64)
+        store_statistics(stats_ptr, item, B, F, t, total, square, share, valid, eps)
     else:
         frames_ptr += item * F + t
         tl.store(frames_ptr, total, mask=t < F)
@@ -143,17 +150,19 @@ def _statistics_kernel(
     tile = tl.program_id(0) % tiles
     t = tile * FRAMES + tl.arange(0, FRAMES)
     length = item_length(lengths_ptr, item, F)
-    zero = tile * 0
-    total, square = sum_tiles(tiles_ptr, B, tiles, item, zero, tile if CUMULATIVE else tiles, LANES)
+    if CUMULATIVE:
+        share = 1.0 / ((t + 1).to(tl.float64) * H)
+        last = tile
+    else:
+        share = 1.0 / (tl.maximum(length, 1).to(tl.float64) * H)
+        last = tiles
+    total, square = sum_tiles(tiles_ptr, B, tiles, item, tile * 0, last, LANES)
     if CUMULATIVE:
         frames_ptr += item * F + t
         total += tl.cumsum(tl.load(frames_ptr, mask=t < F, other=0.0), axis=0)
         frames_ptr += tl.cast(B, tl.int64) * F
         square += tl.cumsum(tl.load(frames_ptr, mask=t < F, other=0.0), axis=0)
-        n = (t + 1).to(tl.float64) * H
-    else:
-        n = tl.maximum(length, 1).to(tl.float64) * H
-    store_statistics(stats_ptr, item, B, F, t, total, square, n, t < length, eps)
+    store_statistics(stats_ptr, item, B, F, t, total, square, share, t < length, eps)
 
 
 def statistics(
@@ -165,7 +174,7 @@ def statistics(
     eps: float,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """As ``block_torch.statistics``; partial (2, B, chunks, F) of chunks of ``CHUNK`` channels."""
+    """As ``block_torch.statistics``; partial (2, B, chunks, F) of chunks of ``chunk_channels``."""
     B, H, F = u.shape
     stats = partial.new_empty((2, B, F))
     tiles = triton.cdiv(F, FRAMES)
@@ -177,13 +186,14 @@ def statistics(
     with torch.cuda.device_of(u):
         _frames_kernel[(B * tiles,)](
             partial, u, bias, slope, lengths, stats, frames, sums, eps, B, F, tiles,
-            H=H, STEPS=CHUNK, CHANNELWISE=channelwise, FRAMES=FRAMES,
-            CHUNKS=min(CHUNKS, triton.next_power_of_2(partial.shape[2])),
+            H=H, STEPS=chunk_channels(H, partial.shape[2]), CHANNELWISE=channelwise,
+            FRAMES=FRAMES, CHUNKS=min(CHUNKS, triton.next_power_of_2(partial.shape[2])),
             num_warps=WARPS,
         )  # fmt: skip
         if not channelwise:
             _statistics_kernel[(B * tiles,)](
                 frames, sums, lengths, stats, eps, B, F, tiles,
-                H=H, CUMULATIVE=kind == "cumulative", FRAMES=FRAMES, LANES=LANES, num_warps=WARPS,
+                H=H, CUMULATIVE=kind == "cumulative", FRAMES=FRAMES, LANES=LANES,
+                num_warps=WARPS,
             )  # fmt: skip
     return stats

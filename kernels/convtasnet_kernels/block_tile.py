@@ -15,8 +15,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-CHUNK = 32  # channels whose sums, frame by frame, one program leaves behind
-
 
 @triton.jit
 def place(chunks, tiles, BLOCK: tl.constexpr):
@@ -67,14 +65,6 @@ def biased(u, bias_ptr, bias):
 
 
 @triton.jit
-def load_tile(row_ptr, vector, vectors, V: tl.constexpr):
-    """(BLOCK, V) as stored, of vectors (BLOCK,) of a row of so many; zero outside of it."""
-    offsets = vector[:, None] * V + tl.arange(0, V)[None, :]
-    mask = ((vector >= 0) & (vector < vectors))[:, None]
-    return tl.load(row_ptr + offsets, mask=mask, other=0.0)
-
-
-@triton.jit
 def store_tile(row_ptr, values, vector, vectors, V: tl.constexpr):
     """Stores (BLOCK, V) as vectors (BLOCK,) of a row."""
     offsets = vector[:, None] * V + tl.arange(0, V)[None, :]
@@ -92,15 +82,15 @@ class Tile(NamedTuple):
     """How a program is laid out.
 
     Args:
-        channels: of a program.
-        group: channels whose loads are issued together.
+        channels: of a program, a power of two.
+        group: channels whose loads are issued together; None where a kernel has its own way.
         vectors: of a tile.
         warps: of a program.
         registers: a thread may use, at most; None for the compiler's choice.
     """
 
     channels: int
-    group: int
+    group: int | None
     vectors: int
     warps: int
     registers: int | None
@@ -111,25 +101,35 @@ def tile_constants(x: Tensor, tile: Tile) -> tuple[int, dict[str, Any]]:
     B, H, F = x.shape
     V = 16 // x.element_size()
     tiles = triton.cdiv(F // V, tile.vectors)
-    group = min(tile.group, triton.next_power_of_2(H))
+    group = min(tile.group or 1, triton.next_power_of_2(H))
     steps = min(tile.channels, triton.cdiv(H, group) * group)
     constants = {
         "tiles": tiles,
         "vectors": F // V,
         "H": H,
         "STEPS": steps,  # channels of a chunk, at most
-        "GROUP": group,
         "EVEN": H % steps == 0,
         "BLOCK": tile.vectors,
         "V": V,
         "num_warps": tile.warps,
     }
+    if tile.group is not None:
+        constants["GROUP"] = group
     if tile.registers is not None:
         constants["maxnreg"] = tile.registers
     return B * triton.cdiv(H, steps) * tiles, constants
 
 
-def empty_partial(x: Tensor) -> Tensor:
-    """(2, B, chunks, F) float32 for two sums of each chunk and frame of x (B, H, F)."""
+def empty_partial(x: Tensor, channels: int) -> Tensor:
+    """(2, B, chunks, F) float32 for two sums of each chunk of channels and frame of x (B, H, F)."""
     B, H, F = x.shape
-    return x.new_empty((2, B, triton.cdiv(H, CHUNK), F), dtype=torch.float32)
+    return x.new_empty((2, B, triton.cdiv(H, channels), F), dtype=torch.float32)
+
+
+def chunk_channels(channels: int, chunks: int) -> int:
+    """The power of two that cuts channels into so many chunks.
+
+    >>> chunk_channels(70, 3), chunk_channels(70, 5), chunk_channels(3, 1)
+    (32, 16, 4)
+    """
+    return triton.next_power_of_2(triton.cdiv(channels, chunks))

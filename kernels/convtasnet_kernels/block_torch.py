@@ -81,7 +81,6 @@ def depthwise_norm(
     next_bias: Tensor,
     dilation: int,
     causal: bool,
-    lengths: Tensor | None,
     next_slope: Tensor,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -97,47 +96,25 @@ def depthwise_norm(
         next_bias: (H,) of the convolution.
         dilation: frames between two taps.
         causal: whether the taps reach back only.
-        lengths: (B,) or None.
         next_slope: (1,), of the PReLU that follows.
         bias: (H,) still to be added to u, or None.
 
     Returns:
         (B, H, F) of u's dtype, and its ``frame_sums``.
     """
-    z = normalized(u, slope, gamma, beta, stats, lengths, bias)
+    z = normalized(u, slope, gamma, beta, stats, bias)
     y = depthwise_torch.forward(z, taps, next_bias, dilation, causal).to(u.dtype)
     return y, frame_sums(y, next_slope)
 
 
-def normalize(
-    u: Tensor, slope: Tensor, gamma: Tensor, beta: Tensor, stats: Tensor, lengths: Tensor | None
-) -> Tensor:
+def normalize(u: Tensor, slope: Tensor, gamma: Tensor, beta: Tensor, stats: Tensor) -> Tensor:
     """PReLU and norm of u (B, H, F), of its dtype, zero beyond the lengths."""
-    return normalized(u, slope, gamma, beta, stats, lengths).to(u.dtype)
+    return normalized(u, slope, gamma, beta, stats).to(u.dtype)
 
 
-def add_outputs(
-    y: Tensor, bias: Tensor, x: Tensor, skips: Tensor | None, residual: bool
-) -> tuple[Tensor, Tensor]:
-    """Adds what a block gives to what runs beside the blocks.
-
-    Args:
-        y: (B, R + S, F) output of the last 1×1 convolution, without its bias.
-        bias: (R + S,).
-        x: (B, R, F) input of the block.
-        skips: (B, S, F) skips so far, or None.
-        residual: whether y has a residual part, its first R channels.
-
-    Returns:
-        (B, R, F) x with the residual, and (B, S, F) the skips so far; empty where there is none.
-    """
-    y = y.to(statistics_dtype(y)) + bias.to(statistics_dtype(y))[:, None]
-    channels = x.shape[1] if residual else 0
-    onward = (x + y[:, :channels]).to(x.dtype) if residual else x.new_empty((0,))
-    if y.shape[1] == channels:
-        return onward, x.new_empty((0,))
-    skip = y[:, channels:]
-    return onward, (skip if skips is None else skips + skip).to(x.dtype, copy=True).contiguous()
+def first_rows(total: Tensor, rows: int) -> Tensor:
+    """A copy (B, rows, F) of the first channels of a map (B, C, F)."""
+    return total[:, :rows].clone(memory_format=torch.contiguous_format)
 
 
 def normalized(
@@ -146,13 +123,12 @@ def normalized(
     gamma: Tensor,
     beta: Tensor,
     stats: Tensor,
-    lengths: Tensor | None,
     bias: Tensor | None = None,
 ) -> Tensor:
     """As ``normalize``, of u + bias and of the statistics' dtype."""
     z = deviations(u, slope, stats, bias) * gamma.to(stats.dtype)[:, None]
     z += beta.to(stats.dtype)[:, None]
-    return torch.where(valid_frames(u, lengths)[:, None], z, 0.0)
+    return torch.where(stats[1, :, None] == 0, 0.0, z)  # beyond the lengths
 
 
 def deviations(u: Tensor, slope: Tensor, stats: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -12,8 +12,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from convtasnet_kernels.block_tile import load_tile, no_tiles
-from convtasnet_kernels.rows import join_vectors, split_vectors
+from convtasnet_kernels.block_tile import no_tiles
+from convtasnet_kernels.rows import join_vectors, load_tile, split_vectors
 
 
 @triton.jit

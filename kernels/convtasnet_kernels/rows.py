@@ -127,18 +127,22 @@ def load_tap(
 
 
 @triton.jit
-def load_vectors(row_ptr, vector, T, V: tl.constexpr):
-    """(BLOCK, V) as stored, of a row of whole vectors; zero outside of it."""
+def load_tile(row_ptr, vector, vectors, V: tl.constexpr, LAST: tl.constexpr = False):
+    """(BLOCK, V) as stored, of vectors (BLOCK,) of a row of so many; zero outside of it.
+
+    LAST: nobody reads them again, so that the L2 may keep others.
+    """
     offsets = vector[:, None] * V + tl.arange(0, V)[None, :]
-    mask = ((vector >= 0) & (vector * V < T))[:, None]
-    return tl.load(row_ptr + offsets, mask=mask, other=0.0)
+    mask = ((vector >= 0) & (vector < vectors))[:, None]
+    policy: tl.constexpr = "evict_first" if LAST else ""
+    return tl.load(row_ptr + offsets, mask=mask, other=0.0, eviction_policy=policy)
 
 
 @triton.jit
 def load_tap_vectors(
     row_ptr,
     vector,
-    T,
+    vectors,
     p: tl.constexpr,
     SIGN: tl.constexpr,
     dilation,
@@ -151,14 +155,14 @@ def load_tap_vectors(
     SIDES: tl.constexpr = 1 if CAUSAL else 2
     if DILATION == 0:
         taps: tl.constexpr = SIGN * (p - (P - 1) // SIDES)
-        return (load_vectors(row_ptr, vector + taps * dilation, T, V),)
+        return (load_tile(row_ptr, vector + taps * dilation, vectors, V),)
     else:
         shift: tl.constexpr = SIGN * (p * DILATION - (P - 1) * DILATION // SIDES)
-        low = load_vectors(row_ptr, vector + shift // V, T, V)
+        low = load_tile(row_ptr, vector + shift // V, vectors, V)
         if shift % V == 0:
             return (low,)
         else:
-            return low, load_vectors(row_ptr, vector + (shift // V + 1), T, V)
+            return low, load_tile(row_ptr, vector + (shift // V + 1), vectors, V)
 
 
 @triton.jit

@@ -6,183 +6,32 @@ this file again in a process of its own.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
+from block_cases import NORMS, Setting, check, expected_of, fused, make_case, run
 from norm_cases import INTERPRET
 from torch import Tensor
-from torch.nn import functional as F
 
-from convtasnet_kernels import reference
 from convtasnet_kernels.block_op import tcn_block
 from convtasnet_kernels.block_parameters import BlockParameters
 
-NORMS = {
-    "cumulative": reference.cumulative,
-    "global": reference.global_,
-    "channelwise": reference.channelwise,
-}
 SPILLS = 128  # bytes of local memory of a thread: values that stay the same, from the L1
-MAPS = ("onward", "sum", "x", "skips")
-# Relative errors: of float32 products, and of a few roundings of 16 bits.
-TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 4e-2, torch.float16: 5e-3}
 
 
 def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    from convtasnet_kernels import block_forward, block_residual, block_statistics, block_tile
+    from convtasnet_kernels import block_depthwise as depthwise
+    from convtasnet_kernels import block_frame_sums, block_normalize, block_rows, block_statistics
+    from convtasnet_kernels.block_tile import Tile
 
-    small = block_tile.Tile(4, 2, 2, 1, None)
-    for name in ("SUMS_TILES", "DEPTHWISE_TILES", "NORMALIZE_TILES"):
-        monkeypatch.setattr(block_forward, name, {2: small, 4: small})
-    for name in ("ADD_TILES", "JOIN_TILES"):
-        monkeypatch.setattr(block_residual, name, {2: (2, 1), 4: (2, 1)})
-    for module in (block_tile, block_statistics):
-        monkeypatch.setattr(module, "CHUNK", 4)
+    for module in (block_frame_sums, block_normalize):
+        monkeypatch.setattr(module, "TILES", dict.fromkeys((2, 4), Tile(4, 2, 2, 1, None)))
+    monkeypatch.setattr(depthwise, "TILES", dict.fromkeys((2, 4), Tile(2, None, 2, 1, None)))
+    monkeypatch.setattr(depthwise, "WHOLE_TILES", dict.fromkeys((2, 4), Tile(4, None, 2, 1, None)))
+    monkeypatch.setattr(block_rows, "TILE", (2, 1))
     monkeypatch.setattr(block_statistics, "FRAMES", 8)
     monkeypatch.setattr(block_statistics, "LANES", 2)
-
-
-class Setting(NamedTuple):
-    """What a block is, beside its parameters."""
-
-    kind: str
-    taps: int = 3
-    dilation: int = 1
-    causal: bool = True
-    skip: int = 3
-    residual: bool = True
-    frames: int = 24
-    lengths: tuple[int, ...] | None = None
-
-
-class Case(NamedTuple):
-    """Arguments of a block and the gradients of its outputs."""
-
-    setting: Setting
-    x: Tensor
-    skips: Tensor | None
-    parameters: BlockParameters
-    lengths: Tensor | None
-    d_onward: Tensor
-    d_skips: Tensor
-
-
-def make_case(
-    setting: Setting,
-    device: str = "cpu",
-    dtype: torch.dtype = torch.float32,
-    sizes: tuple[int, int, int] | None = None,
-) -> Case:
-    """Sizes: items, channels outside, channels inside."""
-    items, outer, inner = sizes or (1 if INTERPRET and setting.lengths is None else 2, 2, 5)
-    kind = torch.float64 if dtype == torch.float64 else torch.float32
-
-    def draw(*shape: int, center: float = 0.0) -> Tensor:
-        return (torch.randn(shape, dtype=torch.float64) + center).to(device, kind)
-
-    out = setting.skip + (outer if setting.residual else 0)
-    parameters = BlockParameters(
-        draw(inner, outer, 1) / outer**0.5, draw(inner), draw(1) / 4, draw(inner), draw(inner),
-        draw(inner, 1, setting.taps), draw(inner), draw(1) / 4, draw(inner), draw(inner),
-        draw(out, inner, 1) / inner**0.5, draw(out),
-    )  # fmt: skip
-    x = draw(items, outer, setting.frames).to(dtype)
-    skips = draw(items, setting.skip, setting.frames).to(dtype) if setting.skip else None
-    lengths = setting.lengths and torch.tensor(setting.lengths, device=device)
-    d_skips = draw(items, setting.skip, setting.frames)
-    return Case(setting, x, skips, parameters, lengths, draw(*x.shape), d_skips)
-
-
-def written_out(
-    x: Tensor,
-    skips: Tensor | None,
-    p: BlockParameters,
-    setting: Setting,
-    lengths: Tensor | None,
-    dtype: torch.dtype,
-) -> tuple[Tensor, Tensor | None]:
-    """The block by its definition; what goes into the PReLUs, with their kinks, is of a dtype."""
-    options: dict[str, Any] = {"lengths": lengths} if setting.kind == "global" else {}
-    norm = NORMS[setting.kind]
-    y = rounded(F.conv1d(x, p.weight_in), dtype) + p.bias_in[:, None]
-    y = norm(y, p.gamma_1, p.beta_1, 1e-8, p.slope_1, **options) * valid(x, lengths)
-    reach = setting.dilation * (setting.taps - 1)
-    left = reach if setting.causal else reach // 2
-    y = F.pad(y, (left, reach - left))
-    y = F.conv1d(y, p.taps, p.bias_taps, dilation=setting.dilation, groups=y.shape[1])
-    y = norm(rounded(y, dtype), p.gamma_2, p.beta_2, 1e-8, p.slope_2, **options)
-    y = F.conv1d(y, p.weight_out, p.bias_out)
-    if setting.residual:
-        x, y = x + y[:, : x.shape[1]], y[:, x.shape[1] :]
-    return x, None if skips is None else skips + y
-
-
-def rounded(y: Tensor, dtype: torch.dtype) -> Tensor:
-    """y as the dtype holds it, with the gradient of y."""
-    return y + (y.to(dtype).to(y.dtype) - y).detach()
-
-
-def valid(x: Tensor, lengths: Tensor | None) -> Tensor:
-    frames = torch.arange(x.shape[2], device=x.device)
-    return frames >= 0 if lengths is None else (frames < lengths[:, None])[:, None]
-
-
-def fused(
-    x: Tensor, skips: Tensor | None, p: BlockParameters, setting: Setting, lengths: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    return tcn_block(
-        x, skips, p, setting.kind, setting.dilation, setting.causal, setting.residual,
-        lengths=lengths,
-    )  # fmt: skip
-
-
-def run(case: Case, function: Any = fused) -> dict[str, Tensor]:
-    """Outputs in the valid frames, and the gradient of each argument under its name."""
-    named = {"x": case.x, "skips": case.skips, **case.parameters._asdict()}
-    leaves = {name: v.detach().requires_grad_() for name, v in named.items() if v is not None}
-    parameters = BlockParameters(*(leaves[name] for name in BlockParameters._fields))
-    x, skips = function(leaves["x"], leaves.get("skips"), parameters, case.setting, case.lengths)
-    mask = valid(case.x, case.lengths)
-    outputs = {"onward": x * mask}
-    gradients = [case.d_onward.to(x.dtype)]
-    if skips is not None:
-        outputs["sum"] = skips * mask
-        gradients.append(case.d_skips.to(x.dtype))
-    grads = torch.autograd.grad(list(outputs.values()), list(leaves.values()), gradients)
-    outputs = {name: y.detach() for name, y in outputs.items()}
-    return {**outputs, **dict(zip(leaves, grads, strict=True))}
-
-
-def expected_of(case: Case) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Float64 reference results, and the sums of the magnitudes that a slope's gradient adds up.
-
-    The products' weights are what the map's dtype holds of them.
-    """
-    p = BlockParameters(*(p.double() for p in case.parameters.at(case.x.dtype)))
-    inner = len(p.gamma_1)
-    p = p._replace(slope_1=p.slope_1.expand(inner), slope_2=p.slope_2.expand(inner))
-    skips = None if case.skips is None else case.skips.double()
-    definition = partial(written_out, dtype=case.x.dtype)
-    result = run(case._replace(x=case.x.double(), skips=skips, parameters=p), definition)
-    magnitudes = {}
-    for name in ("slope_1", "slope_2"):
-        magnitudes[name] = float(result[name].abs().sum())
-        result[name] = result[name].sum(0, keepdim=True)
-    return result, magnitudes
-
-
-def check(case: Case) -> None:
-    """Errors are measured by the largest value, and of a slope, whose sum cancels, by its terms."""
-    result = run(case)
-    expected, magnitudes = expected_of(case)
-    assert result.keys() == expected.keys()
-    for name, value in result.items():
-        assert value.dtype == (case.x.dtype if name in MAPS else torch.float32), name
-        scale = magnitudes.get(name, float(expected[name].abs().max()))
-        error = float((value.double() - expected[name]).abs().max()) / scale
-        assert error <= TOLERANCES[case.x.dtype], f"{name}: relative error {error:.2e}"
 
 
 @pytest.fixture(autouse=True)
@@ -287,16 +136,16 @@ def test_opcheck(full: bool) -> None:
     leaves = [p.requires_grad_() for p in case.parameters]
     arguments = (
         case.x.requires_grad_(), case.skips if full else None, leaves, case.lengths,
-        "global", 2, False, full, 1e-8, "torch",
+        "global", [2], False, full, 1e-8, True, "torch",
     )  # fmt: skip
-    torch.library.opcheck(torch.ops.convtasnet.block.default, arguments)
-    _, _, *kept = torch.ops.convtasnet.block(*arguments)
+    torch.library.opcheck(torch.ops.convtasnet.blocks.default, arguments)
+    _, _, kept = torch.ops.convtasnet.blocks(*arguments)
     arguments = (
         case.d_onward if full else None, case.d_skips, case.x.detach(),
-        *(each.detach() for each in kept), [p.detach() for p in leaves], case.lengths,
-        "global", 2, False, "torch",
+        [each.detach() for each in kept], [p.detach() for p in leaves], case.lengths,
+        "global", [2], False, "torch",
     )  # fmt: skip
-    torch.library.opcheck(torch.ops.convtasnet.block_backward.default, arguments)
+    torch.library.opcheck(torch.ops.convtasnet.blocks_backward.default, arguments)
 
 
 def test_gradcheck() -> None:
@@ -362,7 +211,7 @@ def test_every_forward_kernel_compiles(
     found = launches(dtype, shape, dilation, lengths=dtype != torch.bfloat16)
     assert {launch.name for launch in found} == {
         "_sums_kernel", "_frames_kernel", "_statistics_kernel", "_depthwise_kernel",
-        "_normalize_kernel", "_add_kernel", "_join_kernel",
+        "_normalize_kernel", "_first_rows_kernel",
     }  # fmt: skip
     for launch in found:
         built = launch.build(capability)
@@ -375,30 +224,27 @@ def test_every_forward_kernel_compiles(
 def launches(
     dtype: torch.dtype, shape: tuple[int, int, int], dilation: int, lengths: bool
 ) -> list[Any]:
-    """What a block launches forward, and what joins its gradients."""
+    """What a block launches forward."""
     from compiling import recorded
 
-    from convtasnet_kernels import block_forward, block_residual
+    from convtasnet_kernels import block_forward
 
     def meta(*size: int, of: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(size, dtype=of, device="meta")
 
     items, inner, frames = shape
-    u, outer = meta(*shape, of=dtype), meta(items, 8, frames, of=dtype)
-    channel, slope = meta(inner), meta(1)
+    u, channel, slope = meta(*shape, of=dtype), meta(inner), meta(1)
     count = meta(items, of=torch.int64) if lengths else None
     norm = (u, slope, channel, channel)
     with recorded() as found:
         partial = block_forward.frame_sums(u, slope, channel)
         stats = block_forward.statistics(partial, u, slope, "cumulative", count, 1e-8, channel)
         block_forward.depthwise_norm(
-            *norm, stats, meta(inner, 1, 3), channel, dilation, True, count, slope, channel
+            *norm, stats, meta(inner, 1, 3), channel, dilation, True, slope, channel
         )
-        block_forward.normalize(*norm, stats, count)
-        both = meta(items, 16, frames, of=dtype)
-        block_residual.add_outputs(both, meta(16), outer, outer if lengths else None, True)
-        block_residual.join_gradients(outer, outer)
-    return [launch for launch in found if launch.name != "_sum_rows_kernel"]
+        block_forward.normalize(*norm, stats)
+        block_forward.first_rows(meta(items, 16, frames, of=dtype), 8)
+    return found
 
 
 @pytest.mark.skipif(INTERPRET, reason="the interpreter compiles nothing")
@@ -410,4 +256,4 @@ def test_few_binaries_serve_many_lengths_and_dilations() -> None:
         for dilation in (8, 16, 128)
         for launch in launches(torch.bfloat16, (2, 64, frames), dilation, lengths=True)
     }
-    assert len(variants) == 7
+    assert len(variants) == 6

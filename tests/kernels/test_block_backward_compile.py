@@ -43,7 +43,7 @@ def launches(
         *_, rows = block_backward.norm_gradient(*norm_step)
         taps_step = (u, u, *norm, beta, stats, weight, dilation, causal, lengths, bias)
         _, taps_rows, _ = block_backward.depthwise_gradient(*taps_step)
-        block_backward.parameter_gradients(rows, taps_rows, rows, beta.view(1, channels))
+        block_backward.parameter_gradients(rows, taps_rows, rows)
     return found
 
 

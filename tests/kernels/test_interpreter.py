@@ -21,6 +21,7 @@ LAWS = {
     "test_masked_decode": 18,
     "test_block": 8,
     "test_block_backward": 20,
+    "test_block_stack": 2,
 }
 
 

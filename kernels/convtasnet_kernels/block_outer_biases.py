@@ -1,0 +1,59 @@
+"""The biases of the blocks' last convolutions, which nobody adds to the maps beside the blocks.
+
+What runs beside the blocks, residual and skip sums (B, R + S, F), lacks all of these biases until
+the end: what block i reads of it lacks ``missing[i]``, which its own first bias makes up for. All
+of it are a few small operators for a whole stack, none of which passes over a map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from convtasnet_kernels.block_parameters import BlockParameters
+
+
+def missing_biases(stack: Sequence[BlockParameters], outer: int, dtype: torch.dtype) -> Tensor:
+    """What the outer map lacks in front of each block and behind the last, (n + 1, R + S).
+
+    Args:
+        stack: of n blocks; the last may lack the residual rows.
+        outer: R + S.
+        dtype: of the sums.
+    """
+    biases = [F.pad(p.bias_out, (outer - len(p.bias_out), 0)) for p in stack]
+    before = torch.ones(len(stack) + 1, len(stack), device=biases[0].device, dtype=dtype).tril(-1)
+    # A sum over a mask, as cumsum has no fixed order on a GPU.
+    return (before[:, :, None] * torch.stack(biases).to(dtype)).sum(1)
+
+
+def first_biases(stack: Sequence[BlockParameters], missing: Tensor) -> Tensor:
+    """bias_in of each block with its part of what the residual sum lacks, (n, H)."""
+    weights = torch.stack([p.weight_in[:, :, 0] for p in stack])
+    residual = missing[:-1, None, : weights.shape[2]]
+    return torch.stack([p.bias_in for p in stack]).to(missing.dtype) + (weights * residual).sum(2)
+
+
+def last_bias_gradients(
+    stack: Sequence[BlockParameters], d_first: Tensor, d_outer: Tensor
+) -> Tensor:
+    """Gradients of the blocks' last biases, (n, R + S).
+
+    Args:
+        stack: as above.
+        d_first: (n, H) of ``first_biases``.
+        d_outer: (R + S,) of what the last row of ``missing_biases`` is added to, summed over items
+            and frames.
+    """
+    weights = torch.stack([p.weight_in[:, :, 0] for p in stack])
+    later = torch.ones(len(stack), len(stack), device=d_first.device, dtype=d_first.dtype).triu(1)
+    through = (later[:, :, None] * (weights * d_first[:, :, None]).sum(1)).sum(1)
+    return d_outer + F.pad(through, (0, len(d_outer) - through.shape[1]))
+
+
+def add_missing_inputs(d_weights: Tensor, d_first: Tensor, missing: Tensor) -> None:
+    """Adds to gradients of weight_in (n, H, R, 1), in place, what the maps that they saw lacked."""
+    d_weights += (d_first[:, :, None] * missing[:-1, None, : d_weights.shape[2]])[..., None]

@@ -1,0 +1,186 @@
+"""Laws of fused blocks in a row, on each path: they are the single blocks one after the other.
+
+The interpreter wants its environment variable before triton is imported: test_interpreter.py runs
+this file again in a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from block_cases import Case, Setting, make_case, written_out
+from norm_cases import INTERPRET
+from torch import Tensor
+
+from convtasnet_kernels import backend, block_products
+from convtasnet_kernels.block_op import tcn_blocks
+from convtasnet_kernels.block_parameters import BlockParameters
+
+DILATIONS = (1, 2, 4)
+SIZES = (2, 6, 40)  # items, channels outside, channels inside
+TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 6e-2}
+SETTINGS = [
+    Setting("cumulative", frames=16),
+    Setting("global", causal=False, residual=False, frames=16),
+    Setting("channelwise", skip=0, frames=17),
+]
+Outputs = list[Tensor]
+
+
+def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    from convtasnet_kernels import block_rows
+
+    monkeypatch.setattr(block_rows, "TILE", (2, 1))
+
+
+@pytest.fixture(autouse=True)
+def exact_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TF32, with which PyTorch computes convolutions on a GPU, has ten bits."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
+def make_stack(setting: Setting, device: str, dtype: torch.dtype) -> tuple[Case, list[Any]]:
+    """Arguments, and the parameters of each block; only the last may be without a residual."""
+    last = len(DILATIONS) - 1
+    cases = [
+        make_case(setting._replace(residual=setting.residual or i < last), device, dtype, SIZES)
+        for i in range(last + 1)
+    ]
+    return cases[-1], [case.parameters for case in cases]
+
+
+def fused(x: Tensor, skips: Tensor | None, stack: list[BlockParameters], case: Case) -> Outputs:
+    s = case.setting
+    found = tcn_blocks(x, skips, stack, s.kind, DILATIONS, s.causal, s.residual)
+    return [y for y in found if y is not None]
+
+
+def one_by_one(
+    x: Tensor, skips: Tensor | None, stack: list[BlockParameters], case: Case
+) -> Outputs:
+    for p, dilation in zip(stack, DILATIONS, strict=True):
+        residual = len(p.bias_out) > case.setting.skip
+        setting = case.setting._replace(dilation=dilation, residual=residual)
+        x, skips = written_out(x, skips, p, setting, None, x.dtype)
+    found = (x if case.setting.residual else None, skips)
+    return [y for y in found if y is not None]
+
+
+def run(function: Callable[..., Outputs], case: Case, stack: list[Any]) -> dict[str, Tensor]:
+    """Outputs, and the gradient of each argument under its name."""
+    named = {"x": case.x} if case.skips is None else {"x": case.x, "skips": case.skips}
+    for i, p in enumerate(stack):
+        named |= {f"{name} {i}": value for name, value in p._asdict().items()}
+    leaves = {name: value.detach().requires_grad_() for name, value in named.items()}
+    parameters = [
+        BlockParameters(*(leaves[f"{name} {i}"] for name in BlockParameters._fields))
+        for i in range(len(stack))
+    ]
+    outputs = function(leaves["x"], leaves.get("skips"), parameters, case)
+    torch.manual_seed(7)
+    upstream = [torch.randn(y.shape, dtype=torch.float64).to(y) for y in outputs]
+    grads = torch.autograd.grad(outputs, list(leaves.values()), upstream)
+    results = {f"output {i}": y.detach() for i, y in enumerate(outputs)}
+    return results | dict(zip(leaves, grads, strict=True))
+
+
+def wide(p: BlockParameters, dtype: torch.dtype) -> BlockParameters:
+    """In float64, with a slope for each channel, whose gradients are the terms of a sum."""
+    p = BlockParameters(*(value.double() for value in p.at(dtype)))
+    inner = len(p.gamma_1)
+    return p._replace(slope_1=p.slope_1.expand(inner), slope_2=p.slope_2.expand(inner))
+
+
+@pytest.mark.skipif(INTERPRET, reason="it is slow, and the laws of one block try its steps")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_stack_is_its_blocks_one_by_one(
+    device: str, setting: Setting, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    case, stack = make_stack(setting, device, dtype)
+    for p in stack:  # a few values that roundings push over the kinks would hide the rest
+        p.slope_1.fill_(0.9)
+        p.slope_2.fill_(1.1)
+    result = run(fused, case, stack)
+    skips = None if case.skips is None else case.skips.double()
+    exact = case._replace(x=case.x.double(), skips=skips)
+    expected = run(one_by_one, exact, [wide(p, dtype) for p in stack])
+    assert result.keys() == expected.keys()
+    for name, value in result.items():
+        right = expected[name]
+        scale = float(right.abs().sum() if name.startswith("slope") else right.abs().max())
+        right = right.sum(0, keepdim=True) if name.startswith("slope") else right
+        error = float((value.double() - right).abs().max()) / scale
+        assert error <= TOLERANCES[dtype], f"{name}: relative error {error:.2e}"
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_without_gradients_nothing_is_kept_and_nothing_changes(setting: Setting) -> None:
+    torch.manual_seed(1)
+    case, stack = make_stack(setting, "cpu", torch.float64)
+    before = case.x.clone()
+    kept = run(fused, case, stack)
+    for i, y in enumerate(fused(case.x, case.skips, stack, case)):
+        torch.testing.assert_close(y, kept[f"output {i}"])
+    assert torch.equal(case.x, before)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_convolutions_that_are_added(keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way of float32 on a GPU whose products and convolutions round differently."""
+    case, stack = make_stack(SETTINGS[0], "cpu", torch.float64)
+    expected = run(fused, case, stack)
+    monkeypatch.setattr(block_products, "_has_one_precision", lambda x: False)
+    if keep:
+        result = run(fused, case, stack)
+    else:
+        outputs = fused(case.x, case.skips, stack, case)
+        result = {f"output {i}": y for i, y in enumerate(outputs)}
+    for name, value in result.items():
+        torch.testing.assert_close(value, expected[name])
+
+
+@pytest.mark.parametrize("used", [0, 1])
+def test_an_output_that_nobody_uses(used: int) -> None:
+    case, stack = make_stack(SETTINGS[0], "cpu", torch.float64)
+    results = []
+    for function in (fused, one_by_one):
+        x = case.x.double().requires_grad_()
+        exact = [BlockParameters(*(value.double() for value in p)) for p in stack]
+        y = function(x, case.skips.double(), exact, case)[used]
+        results.append(torch.autograd.grad(y.square().sum(), x)[0])
+    torch.testing.assert_close(*results)
+
+
+def test_upstream_gradients_are_left_as_they_are() -> None:
+    case, stack = make_stack(SETTINGS[0], "cpu", torch.float32)
+    x = case.x.requires_grad_()
+    outputs = fused(x, case.skips, stack, case)
+    upstream = [torch.randn_like(y) for y in outputs]
+    before = [g.clone() for g in upstream]
+    torch.autograd.grad(outputs, x, upstream)
+    assert all(torch.equal(g, b) for g, b in zip(upstream, before, strict=True))
+
+
+def test_wrong_stacks_are_named() -> None:
+    case, stack = make_stack(SETTINGS[0], "cpu", torch.float32)
+    with pytest.raises(ValueError, match="3 blocks need as many dilations, got 2"):
+        tcn_blocks(case.x, None, stack, "cumulative", (1, 2), True)
+    stack[1] = stack[1]._replace(bias_out=torch.zeros(3))
+    with pytest.raises(ValueError, match=r"bias_out must be .*\(9,\).* got \(3,\)"):
+        fused(case.x, None, stack, case)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_first_rows_of_each_item(device: str, dtype: torch.dtype) -> None:
+    total = torch.randn(2, 5, 40, device=device).to(dtype)
+    names = ("block_torch", "block_forward")
+    path = backend.module("tcn_block", backend.requested(), total, *names)
+    rows = path.first_rows(total, 3)
+    assert torch.equal(rows, total[:, :3])
+    assert rows.is_contiguous()
+    assert rows.data_ptr() != total.data_ptr()
