@@ -73,6 +73,16 @@ def _relu(score):
     return tl.where(score <= 0, 0.0, score)
 
 
+@triton.jit
+def _rounded(x, PRECISION: tl.constexpr):
+    """float32 to the nearest TF32, where products would cut it off; a NaN stays one."""
+    if PRECISION == "tf32" and x.dtype.primitive_bitwidth == 32:
+        nearest = (x.to(tl.int32, bitcast=True) + 0x1000).to(tl.float32, bitcast=True)
+        return tl.where(x == x, nearest, x)
+    else:
+        return x
+
+
 @triton.jit(do_not_specialize=["units", "tiles"])
 def _forward_kernel(
     scores_ptr,  # (B, S·N, F)
@@ -105,10 +115,12 @@ def _forward_kernel(
         features = _load_map(features_ptr, 0, n, frame, frames, N, EVEN)
         mask = (tap < L)[:, None] & (n < N)[None, :]
         filters = tl.load(filters_ptr + n[None, :] * L + tap[:, None], mask=mask, other=0.0)
+        filters = _rounded(filters, PRECISION)
         added = no_tiles()
         for s in tl.static_range(S):
             score = _load_scores(scores_ptr, bias_ptr, s, n, frame, frames, N, EVEN)
             masked = (_relu(score) * features.to(tl.float32)).to(features.dtype)
+            masked = _rounded(masked, PRECISION)
             added += (tl.dot(filters, masked, sums[s], input_precision=PRECISION),)
         sums = added
     mask = (tap < L)[:, None] & (frame < frames)[None, :]
@@ -152,12 +164,14 @@ def _backward_kernel(
     inside = (tap < L)[:, None] & (frame < frames)[None, :]
     dy = no_tiles()
     for s in tl.static_range(S):
-        dy += (tl.load(dy_ptr + _offsets(s * L + tap, frame, frames), mask=inside, other=0.0),)
+        value = tl.load(dy_ptr + _offsets(s * L + tap, frame, frames), mask=inside, other=0.0)
+        dy += (_rounded(value, PRECISION),)
     for start in tl.range(0, N, BLOCK_N):
         n = start + tl.arange(0, BLOCK_N)
         features = _load_map(features_ptr, 0, n, frame, frames, N, EVEN)
         mask = (n < N)[:, None] & (tap < L)[None, :]
         filters = tl.load(filters_ptr + n[:, None] * L + tap[None, :], mask=mask, other=0.0)
+        filters = _rounded(filters, PRECISION)
         d_features = tl.zeros((BLOCK_N, BLOCK_F), tl.float32)
         d_filters = tl.zeros((BLOCK_N, BLOCK_L), tl.float32)
         for s in tl.static_range(S):
@@ -171,6 +185,7 @@ def _backward_kernel(
                 tl.store(bias_rows_ptr + row + s * N + n, tl.sum(d_score, axis=1), mask=n < N)
             if filters_rows_ptr is not None:
                 masked = (mask_of * features.to(tl.float32)).to(features.dtype)
+                masked = _rounded(masked, PRECISION)
                 d_filters = tl.dot(masked, tl.trans(dy[s]), d_filters, input_precision=PRECISION)
         _store_map(d_features_ptr, d_features, 0, n, frame, frames, N, EVEN)
         if filters_rows_ptr is not None:
@@ -193,10 +208,9 @@ class Tile(NamedTuple):
     stages: int
 
 
-# By bytes of a feature; the last ones of float32 products without TF32, which take registers.
-FORWARD_TILES = {2: Tile(32, 128, 4, 3), 4: Tile(32, 128, 4, 3)}
-BACKWARD_TILES = {2: Tile(32, 64, 4, 3), 4: Tile(32, 64, 4, 3)}
-EXACT_TILE = Tile(16, 64, 4, 2)
+FORWARD_TILE = Tile(32, 128, 4, 3)
+BACKWARD_TILE = Tile(32, 32, 4, 3)
+EXACT_TILE = Tile(16, 64, 4, 2)  # of float32 products without TF32, which take registers
 ROWS = 128  # of samples, those of all sources, that such tiles have room for
 DOT = 16  # no side of a product of tiles is shorter
 ALIGN = 8
@@ -207,13 +221,14 @@ def _padded(size: int) -> int:
 
 
 def arguments(
-    scores: Tensor, features: Tensor, filters: Tensor, tiles: dict[int, Tile]
+    scores: Tensor, features: Tensor, filters: Tensor, tile: Tile
 ) -> tuple[int, dict[str, Any]]:
     """Programs of a launch, and the arguments that both kernels take."""
     B, N, F = features.shape
     S, L = scores.shape[1] // N, filters.shape[1]
-    size, allowed = features.element_size(), precision()
-    tile = EXACT_TILE if size == 4 and allowed == "ieee" else tiles[size]
+    allowed = precision()
+    if features.dtype == torch.float32 and allowed == "ieee":
+        tile = EXACT_TILE
     block = min(tile.filters, _padded(N))
     frames = tile.frames * ROWS // max(ROWS, triton.next_power_of_2(S * _padded(L)))
     align = ALIGN if F % ALIGN == 0 else 1
@@ -247,7 +262,7 @@ def forward(scores: Tensor, bias: Tensor | None, features: Tensor, filters: Tens
     samples = features.new_empty((B * scores.shape[1] // N, filters.shape[1], F))
     if samples.numel() == 0:
         return samples
-    programs, rest = arguments(scores, features, filters, FORWARD_TILES)
+    programs, rest = arguments(scores, features, filters, FORWARD_TILE)
     with torch.cuda.device_of(features):
         _forward_kernel[(programs,)](scores, bias, features, filters, samples, **rest)
     return samples
@@ -265,7 +280,7 @@ def backward(
     """As ``masked_decode_torch.backward``, on the maps' device."""
     filters = filters.to(features.dtype)
     d_scores, d_features = torch.empty_like(scores), torch.empty_like(features)
-    programs, rest = arguments(scores, features, filters, BACKWARD_TILES)
+    programs, rest = arguments(scores, features, filters, BACKWARD_TILE)
     split = filters.numel() if needs_filters else 0
     width = split + (scores.shape[1] if needs_bias else 0)
     rows = features.new_empty((programs, width), dtype=torch.float32)
