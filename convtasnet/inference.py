@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
@@ -115,8 +116,10 @@ class _Stream:
     """A stream whose samples have the type and the device of the mixture."""
 
     def __init__(self, model: ConvTasNet) -> None:
-        self._stream = StreamingSeparator(model)
         self._dtype = model.separator.bottleneck.weight.dtype
+        if self._dtype not in (torch.float32, torch.float64):  # streams have no others
+            model, self._dtype = copy.deepcopy(model).float(), torch.float32
+        self._stream = StreamingSeparator(model)
         self._like = torch.empty(0)
 
     def push(self, mixture: Tensor) -> Tensor:

@@ -40,6 +40,8 @@ def read_model(
     """
     if not isinstance(source, str | PathLike) or not str(source).strip():
         raise ValueError(f"{source!r} names no model: give a file, a folder or a model of the hub")
+    if hparams is not None and not isinstance(hparams, Mapping):
+        raise ValueError(f"hparams={hparams!r} must be a dictionary, in the toolkit's own names")
     path = Path(source).expanduser()
     if not path.exists():
         if not is_model_id(str(source)):

@@ -43,7 +43,7 @@ class SeparationSystem(L.LightningModule):
     Logs, each epoch: ``train_loss``, ``valid_loss`` and, over the full-length validation items,
     the means ``valid_si_sdr`` and ``valid_si_sdri`` (improvement over the mixture), all in dB.
     Silent items have no score and are left out; an estimate that holds NaN makes the means NaN.
-    Where the mixture is its only source, its SI-SDR stands for the improvement that it cannot have.
+    Where the mixture is a source, the SI-SDR stands for the improvement that there cannot be.
     A training loss that is not finite stops the run before it reaches the weights; one that stands
     where only silent or unrelated outputs put it is warned of.
 

@@ -16,6 +16,7 @@ shows how the files are run, without PyTorch.
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 import torch
@@ -55,6 +56,8 @@ def check(args: argparse.Namespace) -> None:
     for option in ("block_ms", "half_life", "int8"):
         if getattr(args, option) not in (None, False) and not args.streaming:
             raise ValueError(f"--{option.replace('_', '-')} is for --streaming")
+    if args.block_ms is not None and not 0 < args.block_ms < math.inf:
+        raise ValueError(f"--block-ms {args.block_ms}: must be milliseconds above 0")
     if args.out.suffix == ".onnx":
         require_onnx()
 

@@ -58,6 +58,8 @@ def parse() -> argparse.Namespace:
 
 def make(options: argparse.Namespace) -> None:
     out = (options.out or options.folder / "manifest.csv").absolute()
+    if out.suffix != ".csv":  # --replace must not cost a recording
+        raise ValueError(f"--out {out}: the name must end in .csv")
     if out.exists() and not options.replace:
         raise ValueError(f"{out} exists: add --replace, or name another file by --out")
     files = list_files(options.folder)

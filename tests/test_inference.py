@@ -1,3 +1,4 @@
+import copy
 import subprocess
 import sys
 
@@ -153,6 +154,15 @@ def test_a_causal_model_never_starts_anew(short_pieces, framing):
     torch.testing.assert_close(voices, whole, atol=1e-5 * float(whole.abs().max()), rtol=0)
     halves = separate(model.double(), wav, RATE)
     torch.testing.assert_close(halves, whole, atol=1e-5 * float(whole.abs().max()), rtol=0)
+
+
+def test_a_long_recording_goes_through_a_model_in_half_precision(short_pieces):
+    model = ConvTasNet(**TINY, norm="cumulative", causal=True).bfloat16().eval()
+    wav = torch.randn(9001)
+    voices = separate(model, wav, RATE)
+    expected = separate(copy.deepcopy(model).float(), wav, RATE)
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+    torch.testing.assert_close(voices, expected)
 
 
 def test_rescale_restores_levels():

@@ -82,6 +82,16 @@ def test_patterns_with_several_stars(tmp_path, make):
     assert out.read_text().splitlines()[1] == ",".join(["1", *map(str, paths), "800"])
 
 
+def test_no_recording_is_replaced_by_a_manifest(tmp_path, make):
+    folder = write_folder(tmp_path, ["a"])
+    recording = folder / "mix/a.wav"
+    before = recording.read_bytes()
+    code, _, err = make(folder, "--out", recording, "--replace")
+    assert code == 2
+    assert f"--out {recording}: the name must end in .csv" in err
+    assert recording.read_bytes() == before
+
+
 def test_all_problems_are_listed_and_nothing_is_written(tmp_path, make):
     folder = write_folder(tmp_path, list("abcdefg"), ("mix", "s1", "s2", "noise"))
     (folder / "s1/a.wav").unlink()

@@ -255,7 +255,7 @@ def test_there_is_no_improvement_over_a_mixture_of_one_source(gain, hiss):
     for of_mixture in (None, known):
         scores = score(estimates_of(source), source, mixture, RATE, ALL, of_mixture)
         assert scores.values["si_sdr"] == pytest.approx(10, abs=2)
-        reason = "the mixture is its only source: nothing to improve"
+        reason = "the mixture is one of its sources: nothing to improve"
         improvements = {f"{name}i": reason for name in ALL if name != "sir"}
         assert improvements.items() <= scores.reasons.items()
         assert all(math.isnan(scores.values[name]) for name in improvements)
@@ -284,8 +284,25 @@ def test_short_items_have_no_stoi_and_no_pesq(seconds):
     scores = score(estimates_of(sources), sources, sources.sum(0), RATE, ALL)
     assert scores.reasons["stoi"] == scores.reasons["stoii"] == "less than 384 ms of speech"
     without = {"stoi", "estoi"} | ({"pesq"} if seconds < 0.25 else set())
+    without |= {"sdr", "sir", "sar"} if seconds * RATE < 1024 else set()
     assert {name for name in ALL if math.isnan(scores.values[name])} == without
     assert without <= set(scores.reasons)
+
+
+@pytest.mark.parametrize("n_samples", [2, 100, 128, 300, 1023])
+def test_filters_as_long_as_the_sources_tell_nothing(n_samples):
+    sources = speechlike()[:, 4000 : 4000 + n_samples]
+    for names in (["sdr"], ["sdr", "sir", "sar"]):
+        scores = score(estimates_of(sources), sources, sources.sum(0), RATE, ["si_sdr", *names])
+        reason = "fewer samples than the filters' 1024 coefficients"
+        assert {scores.reasons[name] for name in names} == {reason}
+        assert math.isfinite(scores.values["si_sdr"])
+
+
+def test_equal_sources_are_their_mixture():
+    sources = speechlike(1).expand(2, -1)
+    scores = score(estimates_of(sources), sources, sources.sum(0), RATE)
+    assert scores.reasons == {"si_sdri": "the mixture is one of its sources: nothing to improve"}
 
 
 def test_mostly_silent_items_have_no_stoi():

@@ -222,6 +222,8 @@ def test_a_save_that_breaks_off_leaves_the_older_model(
 def test_a_model_that_holds_all_needs_no_hparams(folder: Path) -> None:
     with pytest.raises(ValueError, match="holds its own hyper-parameters"):
         ConvTasNet.from_pretrained(folder, hparams={"n_src": 2})
+    with pytest.raises(ValueError, match=r"hparams=\[1\] must be a dictionary"):
+        ConvTasNet.from_pretrained(folder, hparams=[1])  # type: ignore[arg-type]
 
 
 class Hub:

@@ -31,7 +31,8 @@ def bss_eval(
         name -> values in dB, one a source, within ±100, or the reason why there are none.
 
     Raises:
-        InvalidError: the sources allow no unique filters, or the package is missing.
+        InvalidError: the sources allow no unique filters, have fewer samples than these
+            coefficients, which could then shape any estimate, or the package is missing.
 
     Source: Vincent, Gribonval & Févotte, "Performance measurement in blind audio source
     separation", 2006; the algorithm: Scheibler, "SDR - medium rare with fast computations", 2022.
@@ -45,6 +46,9 @@ def bss_eval(
         from fast_bss_eval.torch import metrics as library
     except ImportError:
         raise InvalidError(MISSING_EVAL) from None
+    coefficients = TAPS * len(sources)
+    if sources.shape[-1] < coefficients:
+        raise InvalidError(f"fewer samples than the filters' {coefficients} coefficients")
     try:
         if set(names) == {"sdr"}:
             loss = library.sdr_loss(estimates, sources, filter_length=TAPS, clamp_db=LIMIT_DB)

@@ -8,14 +8,14 @@ from torch import Tensor
 from convtasnet.lengths import zero_mean_within
 
 SILENCE = 1e-6  # what is left of a signal without its mean, relative to its peak
-SAME = 1e-4  # what is left of a mixture without its only source: the rounding of 16-bit files
+SAME = 1e-4  # what is left of a mixture without that source: the rounding of 16-bit files
 
 MISSING_EVAL = "install convtasnet[eval]"
 MISSING_PESQ = "install convtasnet[pesq]"
 SILENT_REFERENCE = "silent reference"
 SILENT_ESTIMATE = "silent estimate"
 SILENT_MIXTURE = "silent mixture"
-UNMIXED = "the mixture is its only source: nothing to improve"
+UNMIXED = "the mixture is one of its sources: nothing to improve"
 NOT_FINITE = "not a finite number"
 
 
@@ -58,7 +58,7 @@ def invalid_rows(
 
 
 def unmixed(sources: Tensor, mixtures: Tensor, lengths: Tensor) -> list[bool]:
-    """Is there nothing in a mixture but its one source, at any level?
+    """Is a mixture one of its sources, at any level? Its score against that one has no limit.
 
     Args:
         sources: (B, n_src, T).
@@ -70,12 +70,10 @@ def unmixed(sources: Tensor, mixtures: Tensor, lengths: Tensor) -> list[bool]:
         >>> unmixed(speech, 0.5 * speech[:, 0] + noise, torch.tensor([80, 80]))
         [True, False]
     """
-    if sources.shape[1] > 1:
-        return [False] * len(sources)
     source, mixture = (zero_mean_within(x, lengths) for x in (sources, mixtures[:, None]))
     gain = (source * mixture).sum(-1, keepdim=True) / source.square().sum(-1, keepdim=True)
     left = (mixture - gain * source).abs().amax(-1)
-    found: list[bool] = (left <= SAME * mixture.abs().amax(-1))[:, 0].tolist()
+    found: list[bool] = (left <= SAME * mixture.abs().amax(-1)).any(-1).tolist()
     return found
 
 

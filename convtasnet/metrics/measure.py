@@ -37,9 +37,9 @@ class Metric:
 METRICS = {  # in the order of the reports
     "si_sdr": Metric("dB"),
     "snr": Metric("dB"),
-    "sdr": Metric("dB", "fast-bss-eval"),
-    "sir": Metric("dB", "fast-bss-eval"),
-    "sar": Metric("dB", "fast-bss-eval"),
+    "sdr": Metric("dB", "fast-bss-eval", revision=2),
+    "sir": Metric("dB", "fast-bss-eval", revision=2),
+    "sar": Metric("dB", "fast-bss-eval", revision=2),
     "stoi": Metric("", "pystoi"),
     "estoi": Metric("", "pystoi"),
     "pesq": Metric("MOS", "pesq"),

@@ -48,8 +48,8 @@ def score(
     signals; of all metrics only SNR depends on an estimate's level. A value is NaN, with a reason,
     where it would mislead: a silent source, estimate or mixture makes the whole row NaN; STOI
     needs 384 ms of speech; PESQ needs 8000 Hz (narrow band) or 16000 Hz (wide band) and 0.25 to
-    30 s; SIR needs more than one source; an improvement needs a mixture that is more than its one
-    source.
+    30 s; SIR needs more than one source; SDR, SIR and SAR need 512 samples a source; an
+    improvement needs a mixture that is none of its sources.
 
     Args:
         estimates: (n_src, T), any order, scale, float dtype and device.
@@ -154,7 +154,7 @@ def _scores(
 ) -> Scores:
     """Values and improvements; an improvement lacks where either of both does.
 
-    The mixture's own scores have no limit where it is its source ``alone``.
+    The mixture's own scores have no limit where it is a source ``alone``.
     """
     values: dict[str, float] = {}
     reasons: dict[str, str] = {}

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import wilcoxon
 
+from convtasnet.evaluation.rows import Row
 from convtasnet.evaluation.spread import mean_interval
 from convtasnet.report.evaluations import Evaluation
+
+SAME_SCORE = 0.01  # in a metric's unit: devices and versions of libraries round differently
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,23 @@ class Difference:
 
 
 def shared(one: Evaluation, other: Evaluation) -> list[str]:
-    """IDs of the mixtures, of the same length, that are in both."""
-    lengths = {row.id: row.n_samples for row in other.rows}
-    return [row.id for row in one.rows if lengths.get(row.id) == row.n_samples]
+    """IDs of the mixtures in both: of the same length, with the same scores of their own.
+
+    A mixture's own score is a value minus its improvement: other sources, noise or rooms under the
+    same ID give another.
+    """
+    rows = {row.id: row for row in other.rows}
+    return [row.id for row in one.rows if row.id in rows and _is_same(row, rows[row.id])]
+
+
+def _is_same(row: Row, other: Row) -> bool:
+    if row.n_samples != other.n_samples:
+        return False
+    own = [
+        [r.values.get(name, math.nan) - r.values.get(f"{name}i", math.nan) for r in (row, other)]
+        for name in row.values
+    ]
+    return not any(abs(mine - theirs) > SAME_SCORE for mine, theirs in own)  # NaN: not known
 
 
 def compare(one: Evaluation, other: Evaluation, name: str) -> Difference:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,10 @@ from typing import Any
 
 from convtasnet.evaluation.folder import MARK
 from convtasnet.evaluation.rows import Row, RowFile, metrics_in
+from convtasnet.metrics import value_names
+
+PARTS = ("median", "ci95", "valid", "reasons")
+EXAMPLE = re.compile(r"(worst|best)_\d+")
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,12 @@ def _read(folder: Path) -> tuple[list[str], dict[str, Any], list[Row]]:
         raise ValueError(f"{summary_path} is damaged ({error})") from None
     if not isinstance(summary, dict) or "n" not in summary:
         raise ValueError(f"{summary_path} is not of an evaluation: it holds no object with 'n'")
+    lacking = [key for key in (*PARTS, *value_names(metrics)) if key not in summary]
+    if lacking:
+        raise ValueError(f"{summary_path} is not of {path.name} beside it: it lacks {lacking}")
+    for entry in summary.get("examples", ()):
+        if not EXAMPLE.fullmatch(str(entry.get("folder"))) or not {"id", "n_src"} <= entry.keys():
+            raise ValueError(f"{summary_path} is damaged: {entry} is no example")
     rows = RowFile(path, metrics).read()
     if len(rows) != summary["n"]:
         raise ValueError(f"{path} is damaged: {len(rows)} rows of {summary['n']} are there")

@@ -132,6 +132,8 @@ def test_the_script_exports_streams(run: Run, tmp_path: Path) -> None:
         (["--out", "a.onnx", "--int8"], "--int8 is for --streaming"),
         (["--out", "a.onnx", "--block-ms", "4"], "--block-ms is for --streaming"),
         (["--out", "a.onnx", "--streaming", "--block-ms", "0.2"], "less than a frame"),
+        (["--out", "a.onnx", "--streaming", "--block-ms", "nan"], "--block-ms nan"),
+        (["--out", "a.onnx", "--streaming", "--block-ms", "inf"], "--block-ms inf"),
         (["--out", "a.onnx", "--streaming", "--half-life", "0"], "half_life=0.0 s"),
         (["--out", "a.onnx", "--streaming"], "only causal models can stream"),
     ],

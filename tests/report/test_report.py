@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import math
 import re
 import runpy
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -21,7 +23,7 @@ from convtasnet.audio import write_audio
 from convtasnet.evaluation import Row, summarize
 from convtasnet.evaluation.facts import Facts
 from convtasnet.evaluation.folder import EvaluationFolder
-from convtasnet.report.comparison import compare
+from convtasnet.report.comparison import compare, shared
 from convtasnet.report.evaluations import read_evaluations
 from convtasnet.report.page import html_page, markdown
 
@@ -69,6 +71,39 @@ def write_evaluation(folder: Path, better: float, n: int = 30, prefix: str = "mi
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     root = tmp_path_factory.mktemp("evaluations")
     return [write_evaluation(root / f"{name}&co", gain) for name, gain in (("old", 0), ("new", 1))]
+
+
+def change_summary(folder: Path, **changes: object) -> None:
+    path = folder / "summary.json"
+    content = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in content.items() if value != "gone"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"si_sdr": "gone", "ci95": "gone"}, r"it lacks \['ci95', 'si_sdr'\]"),
+        ({"examples": [{"folder": "oops", "id": "mix1", "n_src": 2}]}, "is no example"),
+        ({"examples": [{"folder": "best_01", "id": "mix1"}]}, "is no example"),
+    ],
+)
+def test_a_summary_that_does_not_fit_is_named(
+    tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    folder = write_evaluation(tmp_path / "one", 0)
+    change_summary(folder, **changes)
+    with pytest.raises(ValueError, match=rf"{tmp_path}/one/summary\.json .*{message}"):
+        read_evaluations([folder])
+
+
+def test_other_mixtures_of_the_same_names_are_not_compared(folders: list[Path]) -> None:
+    old, new = read_evaluations(folders, ["old", "new"])
+    assert shared(new, old) == [row.id for row in old.rows]
+    noisy = [
+        Row(row.id, row.n_samples, row.values | {"si_sdri": row.values["si_sdri"] + 0.1 * (i < 20)})
+        for i, row in enumerate(old.rows)
+    ]
+    assert shared(new, replace(old, rows=noisy)) == [row.id for row in old.rows[20:]]
 
 
 def test_differences_are_those_of_the_rows(folders: list[Path]) -> None:
