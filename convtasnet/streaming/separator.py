@@ -85,7 +85,7 @@ class StreamingSeparator:
         Raises:
             ValueError: another shape or dtype.
         """
-        given = torch.from_numpy(samples) if isinstance(samples, np.ndarray) else samples
+        given = _tensor(samples) if isinstance(samples, np.ndarray) else samples
         self._check(given)
         out = self._advance(given)
         return out.numpy(force=True) if isinstance(samples, np.ndarray) else out
@@ -167,6 +167,11 @@ class StreamingSeparator:
                 f"samples has dtype {samples.dtype}, the model {self._model.encoder.dtype}: "
                 "convert them; 16-bit integers are to be divided by 32768"
             )
+
+
+def _tensor(samples: np.ndarray) -> Tensor:
+    """The same memory, but for arrays that are read-only or run backwards."""
+    return torch.from_numpy(np.require(samples, requirements=["C", "W"]))
 
 
 def decay_of(model: ConvTasNet, half_life: float | None) -> float:

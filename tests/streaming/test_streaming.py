@@ -212,6 +212,19 @@ def test_batch_norms_must_not_be_training() -> None:
         StreamingSeparator(causal(norm="batch").train())
 
 
+@pytest.mark.filterwarnings("error")
+def test_arrays_may_be_read_only_or_run_backwards() -> None:
+    model, mixture = causal(), torch.randn(300)
+    expected = StreamingSeparator(model).push(mixture)
+    for array in (
+        np.frombuffer(mixture.numpy().tobytes(), np.float32),
+        mixture.flip(0).numpy()[::-1],
+        mixture.repeat_interleave(2).numpy()[::2],
+    ):
+        found = StreamingSeparator(model).push(array)
+        assert torch.equal(torch.from_numpy(found), expected)
+
+
 def test_what_is_no_samples_is_refused() -> None:
     stream = StreamingSeparator(causal())
     for samples, message in [
