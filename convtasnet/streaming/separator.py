@@ -133,6 +133,9 @@ class StreamingSeparator:
         Raises:
             ValueError: it is of another model.
         """
+        pending = saved.get("pending")  # whose length depends on the samples so far
+        if pending is not None and (pending.ndim != 1 or len(pending) > self.latency):
+            raise ValueError(f"the state is of another model: pending {tuple(pending.shape)}")
         self._state.load_state_dict(saved)
 
     def _advance(self, samples: Tensor) -> Tensor:

@@ -253,6 +253,9 @@ def test_the_state_of_another_model_is_refused() -> None:
     del saved["tail"]
     with pytest.raises(ValueError, match="another model: tail"):
         stream.load_state_dict(saved)
+    for pending in (torch.zeros(16), torch.zeros(1, 8), torch.tensor(0.0)):
+        with pytest.raises(ValueError, match=r"another model: pending \("):
+            stream.load_state_dict(stream.state_dict() | {"pending": pending})
 
 
 @pytest.mark.gpu
