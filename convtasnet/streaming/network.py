@@ -5,17 +5,16 @@ Products have an ``out=``, so that autocast, which leaves such calls alone, chan
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from convtasnet.streaming.folded import FoldedBlock, FoldedModel, FoldedNorm
+from convtasnet.streaming.folded import FoldedBlock, FoldedModel, FoldedNorm, new_rows
 from convtasnet.streaming.history import History
 from convtasnet.streaming.state import StreamState
 from convtasnet.streaming.statistics import Statistics, Window
-
-# Keeps a frame of equal values, such as silence, finite: 1 / sqrt of it, squared, fits float32.
-TINY_VARIANCE = 1e-30
 
 
 def run(model: FoldedModel, state: StreamState, frames: Tensor) -> Tensor:
@@ -30,7 +29,7 @@ def run(model: FoldedModel, state: StreamState, frames: Tensor) -> Tensor:
         (n_src, F · stride) samples, final from the first frame's start on.
     """
     n_frames, n_filters = len(frames), len(model.decoder)
-    features = frames.new_empty(n_frames, n_filters)
+    features = new_rows(frames, n_frames, n_filters)
     # Overlapping rows would take a slow path.
     torch.mm(frames.contiguous(), model.encoder, out=features)
     if model.encoder_relu:
@@ -46,11 +45,12 @@ def _masks(model: FoldedModel, state: StreamState, window: Window, features: Ten
     """Masks (F, n_src, N) of features (F, N)."""
     n_frames, bn_chan = len(features), model.bottleneck.shape[1]
     # Residual and skip path side by side, so that a block adds to both with one product.
-    paths = features.new_zeros(n_frames, bn_chan + model.skip_chan)
+    paths = new_rows(features, n_frames, bn_chan + model.skip_chan).zero_()
     residual = paths[:, :bn_chan]
-    values = _normalized(features, model.norm, state.statistics, window)
+    values = _normalized(features.clone(), model.norm, state.statistics, window)
     torch.mm(values, model.bottleneck, out=residual)
-    hidden = features.new_empty((2, n_frames, model.blocks[0].bias_in.shape[0]))
+    # Room for the maps of a block, before and behind its convolution.
+    hidden = new_rows(features, 2, n_frames, len(model.blocks[0].bias_in)).unbind()
     for block, history in zip(model.blocks, state.histories, strict=True):
         values = _block(block, history, state.statistics, window, residual, hidden)
         columns = paths if block.n_residual else paths[:, bn_chan:]
@@ -71,36 +71,32 @@ def _block(
     statistics: Statistics,
     window: Window,
     residual: Tensor,
-    hidden: Tensor,
+    hidden: Sequence[Tensor],
 ) -> Tensor:
-    """What a block's last linear map takes, (F, H), from the residual path (F, B).
-
-    ``hidden`` (2, F, H) is room for intermediate maps.
-    """
+    """What a block's last linear map takes, (F, H), from the residual path (F, B)."""
     n_frames = len(residual)
     values, mixed = hidden
     torch.addmm(block.bias_in, residual, block.weight_in, out=values)
     F.leaky_relu_(values, block.slope_in)
     values = _normalized(values, block.norm_in, statistics, window)
-    torch.add(values, block.offset, out=history.grow(n_frames))
+    new = torch.add(values, block.offset, out=history.grow(n_frames))
     bias = block.bias_mid
     for weight, back in block.taps:
-        torch.addcmul(bias, history.back(back, n_frames), weight, out=mixed)
+        seen = history.back(back, n_frames) if back else new
+        torch.addcmul(bias, seen, weight, out=mixed)
         bias = mixed
     F.leaky_relu_(mixed, block.slope_out)
     return _normalized(mixed, block.norm_out, statistics, window)
 
 
 def _normalized(values: Tensor, norm: FoldedNorm, statistics: Statistics, window: Window) -> Tensor:
-    """Values (F, C) without mean and deviation."""
+    """Values (F, C) without mean and deviation, in their place if the statistics are over time."""
     if norm.kind == "batch":
         return values
-    own_eps = norm.eps if norm.kind == "channelwise" else TINY_VARIANCE
-    values, mean, rstd = torch.native_layer_norm(values, values.shape[1:], None, None, own_eps)
     if norm.kind == "channelwise":
-        return values
-    statistics.advance(norm, mean, rstd, window)
-    return values.mul_(window.scale).add_(window.shift)
+        return torch.native_layer_norm(values, values.shape[1:], None, None, norm.eps)[0]
+    statistics.advance(norm, *window.moments(values), window)
+    return values.sub_(window.mean).mul_(window.rstd)
 
 
 def _overlap_add(model: FoldedModel, state: StreamState, parts: Tensor) -> Tensor:

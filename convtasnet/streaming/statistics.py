@@ -9,11 +9,9 @@ from torch import Tensor
 
 from convtasnet.streaming.folded import FoldedNorm
 
-LEAST_RSTD = 1e-150  # in place of 0, that of infinite values, which nothing can be divided by
-
 
 class Window:
-    """The frames of one push, the same for all norms, and room for the results of a norm.
+    """The frames of one push, the same for all norms, and room for what goes in and out of a norm.
 
     Args:
         n_frames: F.
@@ -21,8 +19,8 @@ class Window:
 
     Attributes:
         counts: weight of all frames of the stream up to each of these F.
-        scale: (F, 1).
-        shift: (F, 1).
+        mean: (F, 1), of all frames of the stream up to each, by the norm that was run last.
+        rstd: (F, 1), likewise 1 / standard deviation.
     """
 
     def __init__(self, n_frames: int, like: Tensor) -> None:
@@ -30,11 +28,25 @@ class Window:
         self._on_host = torch.empty((2, n_frames, 1), dtype=like.dtype)
         self._array = self._on_host.numpy()[..., 0]
         self._on_device = self._on_host.to(like.device)
-        self.scale, self.shift = self._on_device
+        self.mean, self.rstd = self._on_device
+        self._moments = self._on_device.new_empty((2, n_frames))
+        self._weights: dict[int, Tensor] = {}
 
-    def write(self, scales: list[float], shifts: list[float]) -> None:
-        """Set ``scale`` and ``shift``; through NumPy, which takes lists ten times faster."""
-        self._array[...] = scales, shifts
+    def moments(self, values: Tensor) -> tuple[list[float], list[float]]:
+        """Mean and variance of each frame (F, C) alone; by products, which take the least time."""
+        n_channels = values.shape[1]
+        if n_channels not in self._weights:
+            self._weights[n_channels] = values.new_full((n_channels,), 1 / n_channels)
+        weights = self._weights[n_channels]
+        torch.mv(values, weights, out=self._moments[0])
+        torch.mv(values * values, weights, out=self._moments[1])
+        means, squares = self._moments.tolist()
+        variances = [square - m * m for m, square in zip(means, squares, strict=True)]
+        return means, variances
+
+    def write(self, means: list[float], rstds: list[float]) -> None:
+        """Set ``mean`` and ``rstd``; through NumPy, which takes lists ten times faster."""
+        self._array[...] = means, rstds
         if self._on_device is not self._on_host:
             self._on_device.copy_(self._on_host)
 
@@ -60,7 +72,7 @@ class Statistics:
         >>> statistics = Statistics(n_norms=1)
         >>> window = statistics.window(2, like=torch.zeros(0))
         >>> norm = FoldedNorm("cumulative", channels=8, eps=0.0, number=0)
-        >>> statistics.advance(norm, torch.tensor([[1.0], [3.0]]), torch.ones(2, 1), window)
+        >>> statistics.advance(norm, [1.0, 3.0], [1.0, 1.0], window)
         >>> statistics.count, statistics.means, statistics.deviations
         (2.0, [2.0], [4.0])
     """
@@ -84,34 +96,31 @@ class Statistics:
         self._window.counts = counts
         return self._window
 
-    def advance(self, norm: FoldedNorm, mean: Tensor, rstd: Tensor, window: Window) -> None:
+    def advance(
+        self, norm: FoldedNorm, means: list[float], variances: list[float], window: Window
+    ) -> None:
         """Take in the next frames of a norm.
 
-        It leaves in ``window.scale`` and ``window.shift`` what turns a frame normalized by its own
-        statistics into the frame normalized by those of all frames up to it.
+        It leaves the statistics of all frames up to each in ``window.mean`` and ``window.rstd``.
 
         Args:
             norm: the norm.
-            mean: (F, 1) of each frame alone.
-            rstd: (F, 1), 1 / standard deviation of each frame alone.
+            means: of each of the F frames alone.
+            variances: of each frame alone.
             window: of these frames.
         """
         overall, deviation = self.means[norm.number], self.deviations[norm.number]
         decay, eps, legacy = self.decay, norm.eps, norm.kind == "cumulative_legacy"
-        scales, shifts = [], []
-        frames = zip(mean.tolist(), rstd.tolist(), window.counts, strict=True)
-        for (own_mean,), (own_rstd,), count in frames:
-            own_rstd = own_rstd or LEAST_RSTD
-            before = own_mean - overall
+        overall_means, rstds = [], []
+        for mean, own_variance, count in zip(means, variances, window.counts, strict=True):
+            before = mean - overall
             overall += before / count
-            after = own_mean - overall
-            deviation = deviation * decay + 1 / (own_rstd * own_rstd) + before * after
+            deviation = deviation * decay + own_variance + before * (mean - overall)
             variance = deviation / count
             if legacy:  # see convtasnet.other_norms
                 square = overall * overall
-                variance = max(norm.channels * count * (variance + square) - square, 0.0)
-            rstd_so_far = 1 / sqrt(variance + eps)
-            scales.append(rstd_so_far / own_rstd)
-            shifts.append(after * rstd_so_far)
+                variance = norm.channels * count * (variance + square) - square
+            overall_means.append(overall)
+            rstds.append(1 / sqrt(max(variance, 0.0) + eps))
         self.means[norm.number], self.deviations[norm.number] = overall, deviation
-        window.write(scales, shifts)
+        window.write(overall_means, rstds)

@@ -11,26 +11,25 @@ from convtasnet.streaming.statistics import Statistics
 
 
 def run(means: np.ndarray, stds: np.ndarray, piece: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scale and shift of every frame, in pieces."""
+    """Mean and 1 / standard deviation of all frames up to each, in pieces."""
     statistics, norm = Statistics(n_norms=1), FoldedNorm("cumulative", 512, 1e-8, 0)
-    scales, shifts = [], []
+    found = []
     for start in range(0, len(means), piece):
-        mean, std = (torch.from_numpy(x[start : start + piece, None]) for x in (means, stds))
-        window = statistics.window(len(mean), like=mean)
-        statistics.advance(norm, mean, 1 / std, window)
-        scales.append(window.scale.numpy().copy())
-        shifts.append(window.shift.numpy().copy())
-    return np.concatenate(scales)[:, 0], np.concatenate(shifts)[:, 0]
+        mean, std = (x[start : start + piece] for x in (means, stds))
+        window = statistics.window(len(mean), like=torch.from_numpy(mean))
+        statistics.advance(norm, mean.tolist(), (std * std).tolist(), window)
+        found.append(torch.cat((window.mean, window.rstd), 1).numpy())
+    overall, rstd = np.concatenate(found).T
+    return overall - means.mean(), rstd
 
 
 def reference(means: np.ndarray, stds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sums in 80 bits around the overall mean, so that nothing is lost."""
+    """Sums in 80 bits around the mean of all frames, so that nothing is lost."""
     count = np.arange(1, len(means) + 1)
     off = (means - means.mean()).astype(np.longdouble)
     mean = off.cumsum() / count
     variance = (off**2 + stds.astype(np.longdouble) ** 2).cumsum() / count - mean**2
-    std = np.sqrt(variance + 1e-8)
-    return (stds / std).astype(float), ((off - mean) / std).astype(float)
+    return mean.astype(float), (1 / np.sqrt(variance + 1e-8)).astype(float)
 
 
 @pytest.mark.parametrize(("level", "spread"), [(0.3, 0.5), (100.0, 0.01)])
