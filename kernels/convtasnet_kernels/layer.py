@@ -2,7 +2,8 @@
 
 A row is cut into ``CHUNKS`` blocks of ``BLOCK`` columns, so that a length between two powers of two
 leaves few lanes idle. Programs stay for several rows: scale and shift are read once, and the next
-row is on its way while one is worked on. ``layer_wide.py`` takes rows that registers cannot hold.
+row is on its way while one is worked on. At lengths where it is faster, a program takes one row and
+reads scale and shift late, at their use. ``layer_wide.py`` takes rows that registers cannot hold.
 Import this module only where Triton is wanted.
 """
 
@@ -36,6 +37,7 @@ def _forward_kernel(
     BLOCK: tl.constexpr,
     CHUNKS: tl.constexpr,  # BLOCK·(CHUNKS - 1) < N <= BLOCK·CHUNKS
     STAGES: tl.constexpr,
+    LATE: tl.constexpr,  # scale and shift are read at their use, not kept for the next rows
 ):
     column = tl.broadcast_to(tl.arange(0, BLOCK)[None, :], (ROWS, BLOCK))
     last = (CHUNKS - 1) * BLOCK + column < N
@@ -43,9 +45,9 @@ def _forward_kernel(
     ws, bs = (), ()
     for i in tl.static_range(CHUNKS):
         mask = last if i == CHUNKS - 1 else None
-        if weight_ptr is not None:
+        if weight_ptr is not None and not LATE:
             ws += (tl.load(weight_ptr + i * BLOCK + column, mask=mask),)
-        if bias_ptr is not None:
+        if bias_ptr is not None and not LATE:
             bs += (tl.load(bias_ptr + i * BLOCK + column, mask=mask),)
     for step in tl.range(0, steps, num_stages=STAGES):
         tile = step * tl.num_programs(0) + tl.program_id(0)
@@ -81,10 +83,13 @@ def _forward_kernel(
         for i in tl.static_range(CHUNKS):
             d = xs[i].to(tl.float32) - mean[:, None]
             y = tl.fma(d, rstd[:, None], shift[:, None])
+            mask = last if i == CHUNKS - 1 else None
             if weight_ptr is not None:
-                y = y * ws[i].to(tl.float32)
+                w = tl.load(weight_ptr + i * BLOCK + column, mask=mask) if LATE else ws[i]
+                y = y * w.to(tl.float32)
             if bias_ptr is not None:
-                y = y + bs[i].to(tl.float32)
+                b = tl.load(bias_ptr + i * BLOCK + column, mask=mask) if LATE else bs[i]
+                y = y + b.to(tl.float32)
             mask = live & last if i == CHUNKS - 1 else live
             tl.store(y_ptr + offsets + i * BLOCK, y.to(y_ptr.dtype.element_ty), mask=mask)
 
@@ -98,15 +103,19 @@ class Tile(NamedTuple):
     warps: int
     stages: int  # rows on their way, the one worked on included
     programs: int  # on each multiprocessor
+    late: bool = False  # the forward kernel's ``LATE``
 
 
 # By bytes an element, shortest rows first; longer rows than the last line's are for layer_wide.
 TILES = {
     2: (
-        Tile(1024, 1, 1024, 2, 1, EACH),
+        Tile(1024, 1, 1024, 1, 1, EACH),
+        Tile(2048, 1, 2048, 4, 1, EACH, late=True),
         Tile(4096, 1, 1024, 4, 3, 4),
-        Tile(10240, 1, 1024, 4, 3, 2),
-        Tile(12288, 1, 1024, 8, 3, 1),
+        Tile(7168, 1, 1024, 4, 3, 2),
+        Tile(8192, 1, 2048, 8, 1, EACH, late=True),
+        Tile(9216, 1, 1024, 8, 1, EACH, late=True),
+        Tile(12288, 1, 2048, 8, 1, EACH, late=True),
         Tile(16384, 1, 2048, 8, 3, 1),
         Tile(32768, 1, 4096, 16, 2, 1),
     ),
@@ -157,5 +166,7 @@ def forward(
             layer_wide.forward(x, weight, bias, y, stats, eps)
         else:
             programs, sizes = launch_sizes(x, tile)
-            _forward_kernel[(programs,)](x, weight, bias, y, stats, eps, *x.shape, **sizes)
+            _forward_kernel[(programs,)](
+                x, weight, bias, y, stats, eps, *x.shape, LATE=tile.late, **sizes
+            )
     return y, stats

@@ -91,6 +91,21 @@ def test_rows_that_registers_cannot_hold(
     assert_close(case.run(layer_norm), expected_of(case), case)
 
 
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("late", [True, False])
+def test_scale_and_shift_may_be_read_late(
+    device: str, late: bool, affine: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks so short that a row has four, the last of them ragged."""
+    if INTERPRET or device == "cuda":
+        from convtasnet_kernels import layer
+
+        line = layer.Tile(256, 1, 64, 1, 1, layer.EACH, late)
+        monkeypatch.setattr(layer, "TILES", {2: (line,), 4: (line,)})
+    case = rows((ROWS, 201), mean=5.0, affine=affine, device=device)
+    assert_close(case.run(layer_norm), expected_of(case), case)
+
+
 @pytest.mark.parametrize("columns", [3, 700])
 @pytest.mark.parametrize("std", [0.1, 0.01])
 @pytest.mark.parametrize("mean", [100.0, -1000.0])
