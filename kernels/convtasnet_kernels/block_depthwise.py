@@ -85,7 +85,7 @@ def _depthwise_kernel(
     next_bias_ptr,  # (H,)
     next_slope_ptr,  # (1,) of the PReLU that follows
     y_ptr,  # out: (B, H, F), with its bias
-    partial_ptr,  # out: (2, B, chunks, F) float32, frame sums behind that PReLU
+    partial_ptr,  # out: (3, B, chunks, F) float32, frame sums behind that PReLU
     B,
     tiles,  # as in the kernel above, and so all else that it has
     vectors,
@@ -170,7 +170,7 @@ def _depthwise_kernel(
         total, square = add_frame(v, first, total, square, c < H, EVEN)
         y_ptr += F
         c += 1
-    store_sums(partial_ptr, total, square, item, chunk, B, chunks, vector, vectors, V)
+    store_sums(partial_ptr, total, square, first, item, chunk, B, chunks, vector, vectors, V)
 
 
 # By bytes an element; where all taps are whole vectors away, a window is one of as many as taps.

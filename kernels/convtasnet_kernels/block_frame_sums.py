@@ -36,12 +36,14 @@ def add_frame(v, first, total, square, exists, EVEN: tl.constexpr):
 
 
 @triton.jit
-def store_sums(partial_ptr, total, square, item, chunk, B, chunks, vector, vectors, V):
-    """Writes the sums of a chunk into partial (2, B, chunks, F)."""
+def store_sums(partial_ptr, total, square, first, item, chunk, B, chunks, vector, vectors, V):
+    """Writes the sums of a chunk, and what they are around, into partial (3, B, chunks, F)."""
     partial_ptr += (item * chunks + chunk) * vectors * V
     store_tile(partial_ptr, total, vector, vectors, V)
     partial_ptr += tl.cast(B, tl.int64) * chunks * vectors * V
     store_tile(partial_ptr, square, vector, vectors, V)
+    partial_ptr += tl.cast(B, tl.int64) * chunks * vectors * V
+    store_tile(partial_ptr, first, vector, vectors, V)
 
 
 @triton.jit(do_not_specialize=["B", "tiles", "vectors"])
@@ -49,7 +51,7 @@ def _sums_kernel(
     u_ptr,  # (B, H, F) map without its bias
     bias_ptr,  # (H,) or None
     slope_ptr,  # (1,) of the PReLU behind it
-    partial_ptr,  # out: (2, B, chunks, F) float32
+    partial_ptr,  # out: (3, B, chunks, F) float32
     B,
     tiles,  # of a row
     vectors,  # of a row
@@ -82,7 +84,7 @@ def _sums_kernel(
                 first = tl.where(step == 0, v, first)
             exists = channel + step + i < H
             total, square = add_frame(v, first, total, square, exists, EVEN)
-    store_sums(partial_ptr, total, square, item, chunk, B, chunks, vector, vectors, V)
+    store_sums(partial_ptr, total, square, first, item, chunk, B, chunks, vector, vectors, V)
 
 
 TILES = {2: Tile(32, 8, 128, 4, None), 4: Tile(32, 4, 128, 4, None)}  # by bytes an element
@@ -97,8 +99,8 @@ def frame_sums(u: Tensor, slope: Tensor, bias: Tensor | None = None) -> Tensor:
         bias: (H,) still to be added to u, or None.
 
     Returns:
-        (2, B, chunks, F) float32: for each chunk of ``chunk_channels`` sums of v - p and of
-        (v - p)², v = prelu(u + bias), p that of the chunk's first channel.
+        (3, B, chunks, F) float32: for each chunk of ``chunk_channels`` sums of v - p and of
+        (v - p)², and p; v = prelu(u + bias), p that of the chunk's first channel.
     """
     tile = TILES[u.element_size()]
     partial = empty_partial(u, tile.channels)

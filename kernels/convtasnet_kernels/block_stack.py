@@ -78,14 +78,15 @@ def _inner(
     eps: float,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """What the last product takes, and what a block keeps."""
+    channels = len(p.gamma_1)
     u1 = product(p.weight_in, x)
     sums = path.frame_sums(u1, p.slope_1, bias)
-    stats1 = path.statistics(sums, u1, p.slope_1, kind, lengths, eps, bias)
+    stats1 = path.statistics(sums, channels, kind, lengths, eps)
     u2, sums = path.depthwise_norm(
         u1, p.slope_1, p.gamma_1, p.beta_1, stats1,
         p.taps, p.bias_taps, dilation, causal, p.slope_2, bias,
     )  # fmt: skip
-    stats2 = path.statistics(sums, u2, p.slope_2, kind, lengths, eps)
+    stats2 = path.statistics(sums, channels, kind, lengths, eps)
     z = path.normalize(u2, p.slope_2, p.gamma_2, p.beta_2, stats2)
     return z, (u1, u2, stats1, stats2)
 

@@ -12,14 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from convtasnet_kernels.block_frames import load_pivot
-from convtasnet_kernels.block_tile import (
-    biased,
-    chunk_channels,
-    load_channel,
-    no_tiles,
-    prelu,
-)
+from convtasnet_kernels.block_tile import chunk_channels, no_tiles
 from convtasnet_kernels.global_tile import item_length
 from convtasnet_kernels.tile_parts import both_sums
 
@@ -44,10 +37,7 @@ def store_statistics(stats_ptr, item, items, F, t, total, square, share, valid, 
 
 @triton.jit(do_not_specialize=["B", "F", "tiles"])
 def _frames_kernel(
-    partial_ptr,  # (2, B, chunks, F) float32, sums of v - p and (v - p)² over a chunk of channels
-    u_ptr,  # (B, H, F) map before the PReLU, without its bias
-    bias_ptr,  # (H,) or None
-    slope_ptr,  # (1,) of the PReLU
+    partial_ptr,  # (3, B, chunks, F) float32, sums of v - p and (v - p)² over a chunk, and p
     lengths_ptr,  # (B,) integers, valid frames, or None
     stats_ptr,  # out: (2, B, F) float32, mean - K and rstd, if channelwise
     frames_ptr,  # out: (2, B, F) float64, sums of v - K and its square, else
@@ -62,42 +52,33 @@ def _frames_kernel(
     CHUNKS: tl.constexpr,
     FRAMES: tl.constexpr,
 ):
-    FOLD: tl.constexpr = u_ptr.dtype.element_ty.primitive_bitwidth == 16
     item = (tl.program_id(0) // tiles).to(tl.int64)
     tile = tl.program_id(0) % tiles
     t = tile * FRAMES + tl.arange(0, FRAMES)
     valid = t < item_length(lengths_ptr, item, F)
-    slope = tl.load(slope_ptr).to(tl.float32)
-    pivot = load_pivot(u_ptr, bias_ptr, slope, item, H, F, FOLD)
-    u_ptr += item * H * F + t
     chunks: tl.constexpr = (H + STEPS - 1) // STEPS
-    partial_ptr += item * chunks * F + t
-    squares_ptr = partial_ptr + tl.cast(B, tl.int64) * chunks * F
+    plane = tl.cast(B, tl.int64) * chunks * F
+    partial_ptr += item * chunks * F
+    pivot = tl.load(partial_ptr + 2 * plane)
+    partial_ptr += t
     # Around the frame's first channel, which is one of the H: its squares exceed H·(H + 1)
     # variances never, and what cancels is at most H float32 roundings.
-    near = biased(
-        tl.load(u_ptr, mask=valid, other=0.0), bias_ptr, load_channel(bias_ptr, 0, H, True)
-    )
-    near = prelu(near, slope, FOLD)
+    near = tl.load(partial_ptr + 2 * plane, mask=valid, other=0.0)
     total = tl.zeros((FRAMES,), tl.float32)
     square = tl.zeros((FRAMES,), tl.float32)
     # A thread adds up its own frame; as a tile of chunks and frames it would get a few frames of
     # each row, which begins anywhere, to be read one at a time.
     for start in tl.range(0, chunks, CHUNKS, num_stages=1):
-        firsts, totals, squares, biases = no_tiles(), no_tiles(), no_tiles(), no_tiles()
+        totals, squares, firsts = no_tiles(), no_tiles(), no_tiles()
         for i in tl.static_range(CHUNKS):
-            k = start + i
-            mask = valid & (k < chunks)
-            row = tl.cast(k, tl.int64) * F
-            firsts += (tl.load(u_ptr + row * STEPS, mask=mask, other=0.0),)
-            totals += (tl.load(partial_ptr + row, mask=mask, other=0.0),)
-            squares += (tl.load(squares_ptr + row, mask=mask, other=0.0),)
-            biases += (load_channel(bias_ptr, k * STEPS, H, False),)
+            mask = valid & (start + i < chunks)
+            row_ptr = partial_ptr + tl.cast(start + i, tl.int64) * F
+            totals += (tl.load(row_ptr, mask=mask, other=0.0),)
+            squares += (tl.load(row_ptr + plane, mask=mask, other=0.0),)
+            firsts += (tl.load(row_ptr + 2 * plane, mask=mask, other=0.0),)
         for i in tl.static_range(CHUNKS):
-            k = start + i
-            shift = prelu(biased(firsts[i], bias_ptr, biases[i]), slope, FOLD) - near
-            shift = tl.where(valid & (k < chunks), shift, 0.0)
-            shifts = tl.minimum(H - k * STEPS, STEPS).to(tl.float32) * shift
+            shift = tl.where(valid & (start + i < chunks), firsts[i] - near, 0.0)
+            shifts = tl.minimum(H - (start + i) * STEPS, STEPS).to(tl.float32) * shift
             square += squares[i] + shift * (2.0 * totals[i] + shifts)
             total += totals[i] + shifts
     total = total.to(tl.float64)
@@ -166,16 +147,10 @@ def _statistics_kernel(
 
 
 def statistics(
-    partial: Tensor,
-    u: Tensor,
-    slope: Tensor,
-    kind: str,
-    lengths: Tensor | None,
-    eps: float,
-    bias: Tensor | None = None,
+    partial: Tensor, channels: int, kind: str, lengths: Tensor | None, eps: float
 ) -> Tensor:
-    """As ``block_torch.statistics``; partial (2, B, chunks, F) of chunks of ``chunk_channels``."""
-    B, H, F = u.shape
+    """As ``block_torch.statistics``; partial (3, B, chunks, F) of chunks of ``chunk_channels``."""
+    _, B, chunks, F = partial.shape
     stats = partial.new_empty((2, B, F))
     tiles = triton.cdiv(F, FRAMES)
     channelwise = kind == "channelwise"
@@ -183,17 +158,17 @@ def statistics(
     if not channelwise:
         frames = partial.new_empty((2, B, F), dtype=torch.float64)
         sums = partial.new_empty((2, B, tiles), dtype=torch.float64)
-    with torch.cuda.device_of(u):
+    with torch.cuda.device_of(partial):
         _frames_kernel[(B * tiles,)](
-            partial, u, bias, slope, lengths, stats, frames, sums, eps, B, F, tiles,
-            H=H, STEPS=chunk_channels(H, partial.shape[2]), CHANNELWISE=channelwise,
-            FRAMES=FRAMES, CHUNKS=min(CHUNKS, triton.next_power_of_2(partial.shape[2])),
+            partial, lengths, stats, frames, sums, eps, B, F, tiles,
+            H=channels, STEPS=chunk_channels(channels, chunks), CHANNELWISE=channelwise,
+            FRAMES=FRAMES, CHUNKS=min(CHUNKS, triton.next_power_of_2(chunks)),
             num_warps=WARPS,
         )  # fmt: skip
         if not channelwise:
             _statistics_kernel[(B * tiles,)](
                 frames, sums, lengths, stats, eps, B, F, tiles,
-                H=H, CUMULATIVE=kind == "cumulative", FRAMES=FRAMES, LANES=LANES,
+                H=channels, CUMULATIVE=kind == "cumulative", FRAMES=FRAMES, LANES=LANES,
                 num_warps=WARPS,
             )  # fmt: skip
     return stats

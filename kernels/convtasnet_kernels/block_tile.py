@@ -121,9 +121,9 @@ def tile_constants(x: Tensor, tile: Tile) -> tuple[int, dict[str, Any]]:
 
 
 def empty_partial(x: Tensor, channels: int) -> Tensor:
-    """(2, B, chunks, F) float32 for two sums of each chunk of channels and frame of x (B, H, F)."""
+    """(3, B, chunks, F) float32 for ``frame_sums`` of x (B, H, F) over chunks of channels."""
     B, H, F = x.shape
-    return x.new_empty((2, B, triton.cdiv(H, channels), F), dtype=torch.float32)
+    return x.new_empty((3, B, triton.cdiv(H, channels), F), dtype=torch.float32)
 
 
 def chunk_channels(channels: int, chunks: int) -> int:

@@ -26,44 +26,34 @@ def frame_sums(u: Tensor, slope: Tensor, bias: Tensor | None = None) -> Tensor:
         bias: (H,) still to be added to u, or None.
 
     Returns:
-        (2, B, 1, F): sums of v - p and of (v - p)², v = prelu(u + bias), p that of the first
+        (3, B, 1, F): sums of v - p and of (v - p)², and p; v = prelu(u + bias), p that of the first
         channel. The Triton kernels leave them for chunks of channels, each around its own first.
     """
     v = activated(u, slope, bias)
     d = v - v[:, :1]
-    return torch.stack((d.sum(1, keepdim=True), d.square().sum(1, keepdim=True)))
+    return torch.stack((d.sum(1, keepdim=True), d.square().sum(1, keepdim=True), v[:, :1]))
 
 
 def statistics(
-    partial: Tensor,
-    u: Tensor,
-    slope: Tensor,
-    kind: str,
-    lengths: Tensor | None,
-    eps: float,
-    bias: Tensor | None = None,
+    partial: Tensor, channels: int, kind: str, lengths: Tensor | None, eps: float
 ) -> Tensor:
     """The norm's statistics from sums over chunks.
 
     Args:
-        partial: from ``frame_sums`` of u.
-        u: (B, H, F).
-        slope: (1,).
+        partial: from ``frame_sums``.
+        channels: H.
         kind: "cumulative", "global" or "channelwise".
         lengths: (B,) or None.
         eps: added to the variance.
-        bias: (H,) still to be added to u, or None.
 
     Returns:
         (2, B, F): mean - K and 1/sqrt(var + eps), zero beyond the lengths.
     """
-    channels = u.shape[1]
-    first = activated(u[:, :1], slope, None if bias is None else bias[:1])[:, 0].double()
+    total, square, first = partial[:, :, 0].double()
     pivot = first - first[:, :1]
-    total, square = partial[:, :, 0].double()
     square = square + pivot * (2 * total + channels * pivot)
     total = total + channels * pivot
-    valid = valid_frames(u, lengths)
+    valid = valid_frames(partial[0], lengths)
     total, square = (over_time(torch.where(valid, s, 0.0), kind) for s in (total, square))
     n = frame_counts(valid, kind) * channels
     mean = total / n

@@ -238,7 +238,7 @@ def launches(
     norm = (u, slope, channel, channel)
     with recorded() as found:
         partial = block_forward.frame_sums(u, slope, channel)
-        stats = block_forward.statistics(partial, u, slope, "cumulative", count, 1e-8, channel)
+        stats = block_forward.statistics(partial, inner, "cumulative", count, 1e-8)
         block_forward.depthwise_norm(
             *norm, stats, meta(inner, 1, 3), channel, dilation, True, slope, channel
         )

@@ -74,7 +74,7 @@ class Inputs:
         """float32 of the statistics in float64."""
         u, slope = self.u.double(), self.slope.double()
         sums = block_torch.frame_sums(u, slope)
-        return block_torch.statistics(sums, u, slope, self.kind, self.lengths, 1e-8).float()
+        return block_torch.statistics(sums, u.shape[1], self.kind, self.lengths, 1e-8).float()
 
     def doubles(self) -> list[Tensor]:
         return [p.double().requires_grad_() for p in (self.u, self.slope, self.gamma, self.beta)]
