@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from convtasnet.export.builder import GraphBuilder
 from convtasnet.export.depthwise_nodes import DepthwiseNodes
@@ -107,25 +107,32 @@ class _Step:
         """Masks times features, (k, n_src, N)."""
         graph, model = self.graph, self.model
         values = graph.node("Squeeze", self._normalized(features, model.norm), graph.integers(0))
-        residual: str = self.linear.product(values, model.bottleneck)
-        hidden = []
-        for number, block in enumerate(model.blocks):
-            values = self._block(number, block, residual)
-            hidden.append(values)
-            if block.n_residual:
-                residual = self.linear.product(values, block.weight_residual, residual)
-        if model.skip_chan:  # a sum of all blocks' products is one product
-            weight = torch.cat([block.weight_skip for block in model.blocks])
-            hidden_of_all = graph.node("Concat", *hidden, axis=1)
-            last = self.linear.product(hidden_of_all, weight, model.mask_offset)
-        else:
-            last = graph.node("Add", residual, self._constant(model.mask_offset))
+        last = self._last(values)
         last = graph.node("LeakyRelu", last, alpha=model.mask_slope)
         scores = self.linear.product(last, model.mask_weight, model.mask_bias)
         scores = graph.node("Reshape", scores, graph.integers(-1, model.n_src, len(model.decoder)))
         kind, attributes = MASKS[model.mask_act]
         features = graph.node("Unsqueeze", features, graph.integers(1))
         return graph.node("Mul", graph.node(kind, scores, **attributes), features)
+
+    def _last(self, values: str) -> str:
+        """What the masks come from, (k, Sc or B), of the normalized features.
+
+        Residual and skip path lie side by side, (k, B + Sc): a block adds to both with one product.
+        """
+        graph, model = self.graph, self.model
+        bn_chan = model.bottleneck.shape[1]
+        weight = pad(model.bottleneck, (0, model.skip_chan))
+        start = pad(model.mask_offset, (bn_chan, 0)) if model.skip_chan else None
+        paths: str = self.linear.product(values, weight, start)
+        for number, block in enumerate(model.blocks):
+            residual = graph.slice(paths, 0, bn_chan, axis=1) if model.skip_chan else paths
+            values = self._block(number, block, residual)
+            weight = pad(block.weight_out, (0 if block.n_residual else bn_chan, 0))
+            paths = self.linear.product(values, weight, paths)
+        if model.skip_chan:
+            return graph.slice(paths, bn_chan, None, axis=1)
+        return graph.node("Add", paths, self._constant(model.mask_offset))
 
     def _block(self, number: int, block: FoldedBlock, residual: str) -> str:
         """What the block's last linear map takes, (k, H)."""

@@ -87,16 +87,6 @@ class FoldedBlock:
     n_residual: int
 
     @property
-    def weight_residual(self) -> Tensor:
-        """(H, B'), the columns of the residual path."""
-        return self.weight_out[:, : self.n_residual]
-
-    @property
-    def weight_skip(self) -> Tensor:
-        """(H, Sc), the columns of the skip path."""
-        return self.weight_out[:, self.n_residual :]
-
-    @property
     def reach(self) -> int:
         """Frames that the convolution looks back."""
         return max(back for _, back in self.taps)
