@@ -12,7 +12,7 @@ from convtasnet.norms import EPS, valid_frames
 from convtasnet.other_norms import ALL_NORMS
 from convtasnet.reflection import reflected
 from convtasnet_kernels import BlockParameters, tcn_blocks
-from convtasnet_kernels.block_op import runs_in_triton
+from convtasnet_kernels.backend import runs_in_triton
 from convtasnet_kernels.block_parameters import KINDS
 
 
@@ -108,7 +108,7 @@ class Block(nn.Module):
     def is_fused(self, x: Tensor) -> bool:
         """Whether x (B, B', F) takes the way of one operator."""
         if self.fused is None:
-            return self.fusible and x.numel() > 0 and runs_in_triton(x)
+            return self.fusible and x.numel() > 0 and runs_in_triton("tcn_blocks", x)
         return self.fused and x.numel() > 0
 
     @property

@@ -122,7 +122,7 @@ def module(
 def runs_in_triton(function: str, x: torch.Tensor) -> bool:
     """Whether a function of x would run in Triton kernels; compiled functions keep the answer.
 
-    >>> runs_in_triton("tcn_block", torch.zeros(1, 2, 8, dtype=torch.float64))
+    >>> runs_in_triton("tcn_blocks", torch.zeros(1, 2, 8, dtype=torch.float64))
     False
     """
     if torch.compiler.is_compiling():

@@ -87,8 +87,8 @@ def _depthwise_kernel(
     y_ptr,  # out: (B, H, F), with its bias
     partial_ptr,  # out: (3, B, chunks, F) float32, frame sums behind that PReLU
     B,
-    tiles,  # as in the kernel above, and so all else that it has
-    vectors,
+    tiles,  # of a row
+    vectors,  # of a row
     dilation,  # see window_arguments, and so to P
     left,
     DILATION: tl.constexpr,
@@ -98,10 +98,10 @@ def _depthwise_kernel(
     PAIRS: tl.constexpr,
     P: tl.constexpr,
     H: tl.constexpr,
-    STEPS: tl.constexpr,
-    EVEN: tl.constexpr,
-    BLOCK: tl.constexpr,
-    V: tl.constexpr,
+    STEPS: tl.constexpr,  # channels of a chunk
+    EVEN: tl.constexpr,  # all chunks have them
+    BLOCK: tl.constexpr,  # vectors of a tile
+    V: tl.constexpr,  # elements of a vector
 ):
     FOLD: tl.constexpr = u_ptr.dtype.element_ty.primitive_bitwidth == 16
     chunks = tl.cdiv(H, STEPS)
@@ -191,7 +191,7 @@ def depthwise_norm(
     next_slope: Tensor,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """As ``block_torch.depthwise_norm``, with the sums of ``frame_sums`` above."""
+    """As ``block_torch.depthwise_norm``, with the sums of ``block_frame_sums.frame_sums``."""
     size = u.element_size()
     tile = (WHOLE_TILES if dilation * size % 16 == 0 else TILES)[size]
     window = window_arguments(taps.shape[2], dilation, causal, 16 // size)

@@ -33,14 +33,14 @@ def _normalize_kernel(
     stats_ptr,  # (2, B, F) float32, mean - K and rstd
     z_ptr,  # out: (B, H, F)
     B,
-    tiles,  # as in the kernels above, and so all that follows
-    vectors,
+    tiles,  # of a row
+    vectors,  # of a row
     H: tl.constexpr,
-    STEPS: tl.constexpr,
-    GROUP: tl.constexpr,
-    EVEN: tl.constexpr,
-    BLOCK: tl.constexpr,
-    V: tl.constexpr,
+    STEPS: tl.constexpr,  # channels of a chunk
+    GROUP: tl.constexpr,  # of which so many are loaded together
+    EVEN: tl.constexpr,  # all chunks have them
+    BLOCK: tl.constexpr,  # vectors of a tile
+    V: tl.constexpr,  # elements of a vector
 ):
     FOLD: tl.constexpr = u_ptr.dtype.element_ty.primitive_bitwidth == 16
     item, chunk, vector = place(tl.cdiv(H, STEPS), tiles, BLOCK)

@@ -114,12 +114,3 @@ def tcn_block(
         x, skips, [parameters], kind, [dilation], causal, residual, eps, lengths
     )
     return x if onward is None else onward, skips
-
-
-def runs_in_triton(x: Tensor) -> bool:
-    """Whether ``tcn_block`` of x would run in Triton kernels; compiled functions keep the answer.
-
-    >>> runs_in_triton(torch.zeros(1, 2, 8, dtype=torch.float64))
-    False
-    """
-    return backend.runs_in_triton("tcn_block", x)

@@ -43,7 +43,7 @@ def last_bias_gradients(
     """Gradients of the blocks' last biases, (n, R + S).
 
     Args:
-        stack: as above.
+        stack: of n blocks, as in ``missing_biases``.
         d_first: (n, H) of ``first_biases``.
         d_outer: (R + S,) of what the last row of ``missing_biases`` is added to, summed over items
             and frames.

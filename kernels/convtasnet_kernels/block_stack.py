@@ -45,7 +45,7 @@ def blocks(
         of each block its map (B, H, F) before the first PReLU, without the bias, that before the
         second, and the statistics (2, B, F) of both norms.
     """
-    path = backend.module("tcn_block", wish, x, "block_torch", "block_forward")
+    path = backend.module("tcn_blocks", wish, x, "block_torch", "block_forward")
     stack, R = in_blocks(parameters), x.shape[1]
     outer = _outer_channels(x, stack, residual)
     inputs: list[Tensor] = []

@@ -82,7 +82,7 @@ def stack_backward(
         included, and of each weight_out; of each block all others as ``parameter_gradients`` gives
         them.
     """
-    path = backend.module("tcn_block", wish, x, "block_backward_torch", "block_backward")
+    path = backend.module("tcn_blocks", wish, x, "block_backward_torch", "block_backward")
     stack, R, missing = in_blocks(parameters), x.shape[1], kept[0]
     weights_in, weights_out, others = [], [], []
     with torch.autocast(x.device.type, enabled=False):

@@ -213,7 +213,7 @@ BACKWARD_TILE = Tile(32, 32, 4, 3)
 EXACT_TILE = Tile(16, 64, 4, 2)  # of float32 products without TF32, which take registers
 ROWS = 128  # of samples, those of all sources, that such tiles have room for
 DOT = 16  # no side of a product of tiles is shorter
-ALIGN = 8
+ALIGN = 8  # frames, 16 bytes of two each
 
 
 def _padded(size: int) -> int:

@@ -135,14 +135,19 @@ def run(case: Case, function: Any = fused) -> dict[str, Tensor]:
     return {**outputs, **dict(zip(leaves, grads, strict=True))}
 
 
-def expected_of(case: Case) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Float64 reference results, and the sums of the magnitudes that a slope's gradient adds up.
+def wide(p: BlockParameters, dtype: torch.dtype) -> BlockParameters:
+    """In float64, of weights as maps of the dtype hold them, with a slope for each channel.
 
-    The products' weights are what the map's dtype holds of them.
+    The gradients of these slopes are the terms of the sum that is one slope's.
     """
-    p = BlockParameters(*(p.double() for p in case.parameters.at(case.x.dtype)))
+    p = BlockParameters(*(value.double() for value in p.at(dtype)))
     inner = len(p.gamma_1)
-    p = p._replace(slope_1=p.slope_1.expand(inner), slope_2=p.slope_2.expand(inner))
+    return p._replace(slope_1=p.slope_1.expand(inner), slope_2=p.slope_2.expand(inner))
+
+
+def expected_of(case: Case) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """Float64 reference results, and the sums of the magnitudes that a slope's gradient adds up."""
+    p = wide(case.parameters, case.x.dtype)
     skips = None if case.skips is None else case.skips.double()
     definition = partial(written_out, dtype=case.x.dtype)
     result = run(case._replace(x=case.x.double(), skips=skips, parameters=p), definition)

@@ -49,7 +49,7 @@ def path(device: str) -> ModuleType:
     """The module of the steps on the path under test."""
     x = torch.empty(1, device=device)
     names = ("block_backward_torch", "block_backward")
-    return backend.module("tcn_block", backend.requested(), x, *names)
+    return backend.module("tcn_blocks", backend.requested(), x, *names)
 
 
 @dataclass

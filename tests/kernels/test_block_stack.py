@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from block_cases import Case, Setting, make_case, written_out
+from block_cases import Case, Setting, make_case, wide, written_out
 from norm_cases import INTERPRET
 from torch import Tensor
 
@@ -21,7 +21,8 @@ from convtasnet_kernels.block_parameters import BlockParameters
 
 DILATIONS = (1, 2, 4)
 SIZES = (2, 6, 40)  # items, channels outside, channels inside
-TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 6e-2}
+# Relative errors: a little above those of one block, as later ones add to earlier roundings.
+TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 6e-2}
 SETTINGS = [
     Setting("cumulative", frames=16),
     Setting("global", causal=False, residual=False, frames=16),
@@ -85,13 +86,6 @@ def run(function: Callable[..., Outputs], case: Case, stack: list[Any]) -> dict[
     grads = torch.autograd.grad(outputs, list(leaves.values()), upstream)
     results = {f"output {i}": y.detach() for i, y in enumerate(outputs)}
     return results | dict(zip(leaves, grads, strict=True))
-
-
-def wide(p: BlockParameters, dtype: torch.dtype) -> BlockParameters:
-    """In float64, with a slope for each channel, whose gradients are the terms of a sum."""
-    p = BlockParameters(*(value.double() for value in p.at(dtype)))
-    inner = len(p.gamma_1)
-    return p._replace(slope_1=p.slope_1.expand(inner), slope_2=p.slope_2.expand(inner))
 
 
 @pytest.mark.skipif(INTERPRET, reason="it is slow, and the laws of one block try its steps")
@@ -179,7 +173,7 @@ def test_wrong_stacks_are_named() -> None:
 def test_the_first_rows_of_each_item(device: str, dtype: torch.dtype) -> None:
     total = torch.randn(2, 5, 40, device=device).to(dtype)
     names = ("block_torch", "block_forward")
-    path = backend.module("tcn_block", backend.requested(), total, *names)
+    path = backend.module("tcn_blocks", backend.requested(), total, *names)
     rows = path.first_rows(total, 3)
     assert torch.equal(rows, total[:, :3])
     assert rows.is_contiguous()
