@@ -11,15 +11,16 @@ import torch
 from torch import Tensor
 
 from convtasnet_kernels import block_torch, depthwise_torch
-from convtasnet_kernels.block_torch import first_rows
+from convtasnet_kernels.block_torch import joined_rows, taken_rows
 
 __all__ = [
     "depthwise_gradient",
-    "first_rows",
     "gradient_statistics",
+    "joined_rows",
     "norm_gradient",
     "norm_gradient_sums",
     "parameter_gradients",
+    "taken_rows",
 ]
 
 

@@ -8,7 +8,14 @@ from __future__ import annotations
 from convtasnet_kernels.block_depthwise import depthwise_norm
 from convtasnet_kernels.block_frame_sums import frame_sums
 from convtasnet_kernels.block_normalize import normalize
-from convtasnet_kernels.block_rows import first_rows
+from convtasnet_kernels.block_rows import joined_rows, taken_rows
 from convtasnet_kernels.block_statistics import statistics
 
-__all__ = ["depthwise_norm", "first_rows", "frame_sums", "normalize", "statistics"]
+__all__ = [
+    "depthwise_norm",
+    "frame_sums",
+    "joined_rows",
+    "normalize",
+    "statistics",
+    "taken_rows",
+]

@@ -19,7 +19,7 @@ from convtasnet_kernels import backend
 from convtasnet_kernels.block_outer_biases import first_biases, missing_biases
 from convtasnet_kernels.block_parameters import BlockParameters, in_blocks
 from convtasnet_kernels.block_products import add_product, product
-from convtasnet_kernels.block_stack_backward import joined, other_sizes, stack_backward
+from convtasnet_kernels.block_stack_backward import other_sizes, stack_backward
 from convtasnet_kernels.pointwise import statistics_dtype
 
 
@@ -53,16 +53,17 @@ def blocks(
     with torch.autocast(x.device.type, enabled=False):
         missing = missing_biases(stack, outer, statistics_dtype(x))
         biases = first_biases(stack, missing)
-        total = joined(x, skips, x, outer)
+        total = path.joined_rows(x, skips, x, outer)
         for i, p in enumerate(stack):
-            seen = x if i == 0 else path.first_rows(total, R) if keep else total[:, :R]
+            seen = x if i == 0 else path.taken_rows(total, 0, R) if keep else total[:, :R]
             z, found = _inner(path, p, biases[i], seen, lengths, kind, dilations[i], causal, eps)
             add_product(total[:, outer - len(p.weight_out) :], p.weight_out, z)
             if keep:
                 inputs.append(seen)
                 maps += found
-        onward = _finished(total[:, :R], missing[-1, :R]) if residual else x.new_empty((0,))
-        skips = _finished(total[:, R:], missing[-1, R:]) if outer > R else x.new_empty((0,))
+        first, second = missing[-1].split([R, outer - R])
+        onward = path.taken_rows(total, 0, R, first) if residual else x.new_empty((0,))
+        skips = path.taken_rows(total, R, outer - R, second) if outer > R else x.new_empty((0,))
     return onward, skips, [missing, biases, *inputs[1:], *maps] if keep else []
 
 
@@ -89,11 +90,6 @@ def _inner(
     stats2 = path.statistics(sums, channels, kind, lengths, eps)
     z = path.normalize(u2, p.slope_2, p.gamma_2, p.beta_2, stats2)
     return z, (u1, u2, stats1, stats2)
-
-
-def _finished(total: Tensor, bias: Tensor) -> Tensor:
-    """The outer map's channels (B, C, F) with the biases (C,) of all blocks."""
-    return torch.add(total, bias[:, None], out=total.new_empty(total.shape))
 
 
 def _outer_channels(x: Tensor, stack: Sequence[BlockParameters], residual: bool) -> int:

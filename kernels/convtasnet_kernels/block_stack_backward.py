@@ -86,7 +86,7 @@ def stack_backward(
     stack, R, missing = in_blocks(parameters), x.shape[1], kept[0]
     weights_in, weights_out, others = [], [], []
     with torch.autocast(x.device.type, enabled=False):
-        total = joined(d_onward, d_skips, x, missing.shape[1])
+        total = path.joined_rows(d_onward, d_skips, x, missing.shape[1])
         d_outer = total.sum((0, 2), dtype=missing.dtype)
         for p, k, dilation in reversed(
             [*zip(stack, kept_by_blocks(x, kept), dilations, strict=True)]
@@ -102,19 +102,7 @@ def stack_backward(
         d_weights = torch.stack(weights_in[::-1])
         add_missing_inputs(d_weights, d_first, missing)
         biases_out = last_bias_gradients(stack, d_first, d_outer)
-    return path.first_rows(total, R), d_weights, biases_out, weights_out[::-1], others[::-1]
-
-
-def joined(first: Tensor | None, second: Tensor | None, like: Tensor, channels: int) -> Tensor:
-    """A new map (B, channels, F) of first (B, R, F), like ``like``, and second; None for zeros."""
-    items, R, frames = like.shape
-    total = like.new_empty((items, channels, frames))
-    for part, given in ((total[:, :R], first), (total[:, R:], second)):
-        if given is None:
-            part.zero_()
-        else:
-            part.copy_(given)
-    return total
+    return path.taken_rows(total, 0, R), d_weights, biases_out, weights_out[::-1], others[::-1]
 
 
 def _inner(

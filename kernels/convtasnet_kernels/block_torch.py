@@ -102,9 +102,22 @@ def normalize(u: Tensor, slope: Tensor, gamma: Tensor, beta: Tensor, stats: Tens
     return normalized(u, slope, gamma, beta, stats).to(u.dtype)
 
 
-def first_rows(total: Tensor, rows: int) -> Tensor:
-    """A copy (B, rows, F) of the first channels of a map (B, C, F)."""
-    return total[:, :rows].clone(memory_format=torch.contiguous_format)
+def taken_rows(total: Tensor, start: int, rows: int, bias: Tensor | None = None) -> Tensor:
+    """A copy (B, rows, F) of channels of a map (B, C, F), with a bias (rows,) or None."""
+    part = total[:, start : start + rows]
+    if bias is None:
+        return part.clone(memory_format=torch.contiguous_format)
+    return torch.add(part, bias[:, None], out=total.new_empty(part.shape))
+
+
+def joined_rows(first: Tensor | None, second: Tensor | None, like: Tensor, channels: int) -> Tensor:
+    """A new map (B, channels, F) of first (B, R, F), like ``like``, and second; None for zeros."""
+    items, rows, frames = like.shape
+    total = like.new_zeros((items, channels, frames))
+    for part, given in ((total[:, :rows], first), (total[:, rows:], second)):
+        if given is not None:
+            part.copy_(given)
+    return total
 
 
 def normalized(

@@ -211,7 +211,7 @@ def test_every_forward_kernel_compiles(
     found = launches(dtype, shape, dilation, lengths=dtype != torch.bfloat16)
     assert {launch.name for launch in found} == {
         "_sums_kernel", "_frames_kernel", "_statistics_kernel", "_depthwise_kernel",
-        "_normalize_kernel", "_first_rows_kernel",
+        "_normalize_kernel", "_take_kernel", "_join_kernel",
     }  # fmt: skip
     for launch in found:
         built = launch.build(capability)
@@ -243,7 +243,9 @@ def launches(
             *norm, stats, meta(inner, 1, 3), channel, dilation, True, slope, channel
         )
         block_forward.normalize(*norm, stats)
-        block_forward.first_rows(meta(items, 16, frames, of=dtype), 8)
+        both, part = meta(items, 16, frames, of=dtype), meta(items, 8, frames, of=dtype)
+        block_forward.joined_rows(part, None if lengths else part, part, 16)
+        block_forward.taken_rows(both, 8, 8, channel if lengths else None)
     return found
 
 
@@ -256,4 +258,4 @@ def test_few_binaries_serve_many_lengths_and_dilations() -> None:
         for dilation in (8, 16, 128)
         for launch in launches(torch.bfloat16, (2, 64, frames), dilation, lengths=True)
     }
-    assert len(variants) == 6
+    assert len(variants) == 7

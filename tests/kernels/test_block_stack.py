@@ -170,11 +170,21 @@ def test_wrong_stacks_are_named() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_first_rows_of_each_item(device: str, dtype: torch.dtype) -> None:
-    total = torch.randn(2, 5, 40, device=device).to(dtype)
+def test_rows_are_put_together_and_taken_out(device: str, dtype: torch.dtype) -> None:
+    first, second = (torch.randn(2, n, 40, device=device).to(dtype) for n in (2, 3))
     names = ("block_torch", "block_forward")
-    path = backend.module("tcn_blocks", backend.requested(), total, *names)
-    rows = path.first_rows(total, 3)
-    assert torch.equal(rows, total[:, :3])
+    path = backend.module("tcn_blocks", backend.requested(), first, *names)
+    total = path.joined_rows(first, second, first, 5)
+    assert torch.equal(total, torch.cat((first, second), 1))
+    assert torch.equal(path.joined_rows(None, second, first, 5)[:, :2], torch.zeros_like(first))
+    assert torch.equal(path.joined_rows(first, None, first, 5)[:, 2:], torch.zeros_like(second))
+    rows = path.taken_rows(total, 1, 3)
+    assert torch.equal(rows, total[:, 1:4])
     assert rows.is_contiguous()
-    assert rows.data_ptr() != total.data_ptr()
+    alone = path.joined_rows(first, None, first, 2)  # as without skips
+    assert alone.data_ptr() != first.data_ptr()
+    assert path.taken_rows(alone, 0, 2).data_ptr() != alone.data_ptr()
+    bias = torch.randn(3, device=device)
+    expected = (total[:, 1:4].float() + bias[:, None]).to(dtype)
+    # The interpreter cuts 16 bits off instead of rounding.
+    torch.testing.assert_close(path.taken_rows(total, 1, 3, bias), expected, rtol=2**-7, atol=0)
