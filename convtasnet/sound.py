@@ -49,7 +49,12 @@ Sound = SoundFile | PlainWav | PackedSound
 
 @contextmanager
 def open_sound(path: PathLike) -> Iterator[Sound]:
-    """An opened file that has samples, or an error that says what is wrong with it."""
+    """An opened file that has samples.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is empty, truncated or no audio; the message says which, and a way out.
+    """
     name = file_of(path)
     try:
         raw = open(name, "rb", buffering=0)  # noqa: SIM115 - closed below

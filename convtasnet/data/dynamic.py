@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from convtasnet.data.augment import Augment
-from convtasnet.data.dataset import EpochDataset, Item, named
+from convtasnet.data.batch import Item, named
+from convtasnet.data.dataset import EpochDataset
 from convtasnet.data.device_mixing import first_loud, frame_energies, gated_levels, mix_leveled
 from convtasnet.data.draws import Key
 from convtasnet.data.mixing import active_level, mix

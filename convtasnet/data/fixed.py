@@ -13,7 +13,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from convtasnet.audio import read_audio
 from convtasnet.data.augment import Augment
-from convtasnet.data.dataset import EpochDataset, Item, named
+from convtasnet.data.batch import Item, named
+from convtasnet.data.dataset import EpochDataset
 from convtasnet.data.mixing import Mixture, mix
 from convtasnet.data.packed import PackedStrings
 from convtasnet.data.part import Ingredients, Part, recordings_of

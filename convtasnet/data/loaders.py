@@ -10,8 +10,9 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import DataLoader
 
 from convtasnet.cores import available_cores
+from convtasnet.data.batch import Batch, collate
 from convtasnet.data.corpus import SPLITS
-from convtasnet.data.dataset import Batch, Batches, EpochDataset, collate
+from convtasnet.data.dataset import Batches, EpochDataset
 from convtasnet.data.resident import ResidentAudio, ResidentLoader, make_resident
 from convtasnet.data.sampler import EvalSampler, TrainSampler, resume_position
 from convtasnet.data.waiting import WatchedLoader

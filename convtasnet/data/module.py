@@ -54,7 +54,7 @@ class MixtureData(LoadingModule):
             one of ``n_src``; ``"ignore"``: as "batch", but batches don't hold it.
         **augment: of ``augment.Augment``: whether and how training mixtures are made anew.
 
-    Batches: see ``convtasnet.data.dataset.collate``; training batches are padded to the segment.
+    Batches: see ``convtasnet.data.batch.collate``; training batches are padded to the segment.
 
     Raises:
         ValueError: an argument is out of range.

@@ -8,7 +8,8 @@ import soundfile
 import torch
 
 from convtasnet.audio import read_audio, write_audio
-from convtasnet.data.dataset import MixtureDataset, collate
+from convtasnet.data.batch import collate
+from convtasnet.data.dataset import MixtureDataset
 from convtasnet.data.manifest import Manifest, Row
 from convtasnet.data.packed import PackedStrings
 from convtasnet.resampling import resample

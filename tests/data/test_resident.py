@@ -13,7 +13,7 @@ from tiny_corpus import RATE, voice
 
 from convtasnet.audio import write_audio
 from convtasnet.data import pieces, resident
-from convtasnet.data.dataset import collate
+from convtasnet.data.batch import collate
 from convtasnet.data.manifest import Manifest, Row
 from convtasnet.data.mixing import active_level
 from convtasnet.data.module import ManifestData
