@@ -35,9 +35,10 @@ def streaming_graph(
     """Build the graph of a step of up to ``frames`` frames.
 
     Inputs: ``samples`` (k · stride,) with 1 <= k <= frames; ``pending`` (L − stride,), the samples
-    before them; ``tail`` (n_src, L − stride); ``count`` (1, 1) and ``sums`` (1, 2 · M), float64, of
-    M cumulative norms; ``past_i`` (reach, H) of block i. In the beginning all state is zero, but
-    for ``pending``: the first samples of the stream. State that a model does not have is left out.
+    before them; ``tail`` (n_src, L − stride); ``count`` (1,) and ``sums`` (2 · M, 1), float64, of M
+    cumulative norms; ``past_i`` (1, reach, H) of block i, or ``taps`` (taps, n, k, H) of the n
+    blocks of ``DepthwiseNodes.backs``. In the beginning all state is zero, but for ``pending``: the
+    first samples of the stream. State that a model does not have is left out.
 
     Outputs: ``voices`` (n_src, k · stride), final, from the first sample of ``pending`` on;
     ``next_…`` of each state. ``next_past_i`` (1, k, H) goes behind ``past_i``, whose first k frames
