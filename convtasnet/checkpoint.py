@@ -180,8 +180,8 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], source: str) -> Non
         source: where the weights come from, for the message.
 
     Raises:
-        ValueError: keys or shapes differ, or weights are NaN or infinite; the message lists the
-            first of each kind.
+        ValueError: keys, shapes or kinds of numbers differ, or weights are NaN or infinite; the
+            message lists the first of each.
     """
     own = model.state_dict()
     shapes = [
@@ -193,6 +193,11 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], source: str) -> Non
         "missing": sorted(own.keys() - state.keys()),
         "unexpected": sorted(state.keys() - own.keys()),
         "of another shape": sorted(shapes),
+        "of another kind of numbers": [
+            f"{key} {state[key].dtype}"
+            for key in sorted(own.keys() & state.keys())
+            if state[key].is_floating_point() != own[key].is_floating_point()
+        ],
     }
     found = [
         f"{len(keys)} {kind}: {some(keys, MAX_LISTED)}" for kind, keys in problems.items() if keys

@@ -43,7 +43,8 @@ class SeparationSystem(L.LightningModule):
     Logs, each epoch: ``train_loss``, ``valid_loss`` and, over the full-length validation items,
     the means ``valid_si_sdr`` and ``valid_si_sdri`` (improvement over the mixture), all in dB.
     Silent items have no score and are left out; an estimate that holds NaN makes the means NaN.
-    Where the mixture is a source, the SI-SDR stands for the improvement that there cannot be.
+    Where the mixture is its only source, the SI-SDR stands for the improvement that there cannot
+    be; where it is one of several, such as equal ones, there is none and it is left out.
     A training loss that is not finite stops the run before it reaches the weights; one that stands
     where only silent or unrelated outputs put it is warned of.
 
@@ -163,8 +164,11 @@ class SeparationSystem(L.LightningModule):
             self._silent_estimates += reason == SILENT_ESTIMATE
             if reason not in SILENCE:
                 self._mean("valid_si_sdr").update(scores.values["si_sdr"])
+                unmixed = scores.reasons.get("si_sdri") == UNMIXED
+                if unmixed and sources.shape[1] > 1:
+                    continue
                 # Without a mixture to improve, the output's own score is all that there is.
-                better = "si_sdr" if scores.reasons.get("si_sdri") == UNMIXED else "si_sdri"
+                better = "si_sdr" if unmixed else "si_sdri"
                 self._mean("valid_si_sdri").update(scores.values[better])
         return estimates
 

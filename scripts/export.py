@@ -16,6 +16,7 @@ shows how the files are run, without PyTorch.
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 from pathlib import Path
 
@@ -72,6 +73,8 @@ def export(args: argparse.Namespace) -> str:
     from convtasnet.export.offline import offline_onnx
     from convtasnet.export.verify_onnx import check_offline
 
+    # Warns that torchvision, which no separator needs, is not installed.
+    logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
     content = offline_onnx(model).SerializeToString()
     error = check_offline(model, content)
     write(args.out, content)

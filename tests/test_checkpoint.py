@@ -97,6 +97,15 @@ def test_marks_of_wrappers_go_wherever_they_stand(mark):
         assert list(plain_keys(marked)) == [f"model.{key}" for key in state]
 
 
+def test_integers_are_no_weights():
+    model = ConvTasNet(**TINY, norm="batch")  # whose counts are integers
+    key = "separator.bottleneck.bias"
+    state = model.state_dict()
+    state[key] = state[key].to(torch.int8)
+    with pytest.raises(ValueError, match=rf"1 of another kind of numbers: {key} torch\.int8"):
+        load_weights(model, state, "x.ckpt")
+
+
 def test_weights_that_differ_are_listed_shortly_and_none_is_loaded():
     model, other = ConvTasNet(**TINY), ConvTasNet(**{**TINY, "bn_chan": 6, "n_blocks": 3})
     before = {key: value.clone() for key, value in model.state_dict().items()}

@@ -184,6 +184,16 @@ def test_missing_and_left_over_weights_are_listed(variant: str, tmp_path: Path) 
         ConvTasNet.from_pretrained(saved(tmp_path, content))
 
 
+@pytest.mark.parametrize("variant", ["asteroid_cgln_causal", "kaituoxu_cln_causal"])
+def test_weights_that_are_integers_are_refused(variant: str, tmp_path: Path) -> None:
+    """Quantized ones, say, whose scale is lost."""
+    content = content_of(variant)
+    norm = next(key for key in content["state_dict"] if key.endswith(".gamma"))
+    content["state_dict"][norm] = content["state_dict"][norm].to(torch.int8)
+    with pytest.raises(ValueError, match=rf"do not fit: 1 not floating-point: {norm}"):
+        ConvTasNet.from_pretrained(saved(tmp_path, content))
+
+
 def test_other_models_are_refused(tmp_path: Path) -> None:
     content = content_of("asteroid_cgln_causal") | {"model_name": "DPRNNTasNet"}
     with pytest.raises(ValueError, match="asteroid's DPRNNTasNet"):

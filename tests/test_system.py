@@ -203,6 +203,15 @@ def test_a_silent_item_is_left_out_of_the_validation(tmp_path):
         assert got[0][name] == pytest.approx(expected[0][name])
 
 
+def test_a_mixture_of_equal_sources_has_no_improvement(tmp_path):
+    data = items(3)
+    expected = trainer(tmp_path).validate(system(), loader(data[:2]), verbose=False)
+    data[2]["sources"][1] = data[2]["sources"][0]
+    data[2]["mixture"] = data[2]["sources"].sum(0)
+    got = trainer(tmp_path).validate(system(), loader(data), verbose=False)
+    assert got[0]["valid_si_sdri"] == pytest.approx(expected[0]["valid_si_sdri"])
+
+
 @pytest.mark.filterwarnings("ignore:The ``compute`` method")
 def test_silent_estimates_are_said(tmp_path, caplog):
     class Silent(Gains):

@@ -53,14 +53,19 @@ def finished(target: Target) -> set[str]:
 
     What a killed run left half-written has temporary names, and is deleted.
     """
-    there = []
-    for file in target.files("").values():
+    return set.intersection(*_there(target).values())
+
+
+def _there(target: Target) -> dict[str, set[str]]:
+    """Names of the files of each kind; half-written ones are deleted."""
+    there = {}
+    for kind, file in target.files("").items():
         names = os.listdir(file.parent) if file.parent.is_dir() else []
         for name in names:
             if _TEMPORARY.fullmatch(name):
                 (file.parent / name).unlink()
-        there.append({name[:-4] for name in names if name.endswith(".wav") and name[0] != "."})
-    return set.intersection(*there)
+        there[kind] = {name[:-4] for name in names if name.endswith(".wav") and name[0] != "."}
+    return there
 
 
 def wrong_files(target: Target, expected: Mapping[str, int]) -> list[Problem]:
@@ -88,6 +93,9 @@ def wrong_files(target: Target, expected: Mapping[str, int]) -> list[Problem]:
     with ThreadPoolExecutor(_THREADS) as pool:
         looks = track(pool.map(look, owner), "Checking", len(owner), transient=True)
         problems = [problem for problem in looks if problem]
-    extra = sorted(finished(target) - expected.keys())
-    files = [(str(target.files(name)[target.kinds[-1]]), name) for name in extra]
-    return problems + [Problem(file, name, "not in the list") for file, name in files]
+    extra = {
+        name: str(target.files(name)[kind])
+        for kind, names in _there(target).items()
+        for name in names - expected.keys()
+    }
+    return problems + [Problem(extra[name], name, "not in the list") for name in sorted(extra)]

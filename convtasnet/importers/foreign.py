@@ -97,6 +97,7 @@ class Translation:
         self._weights, self._source, self._norm_names = weights, source, norm_names
         self._used: set[str] = set()
         self._missing: list[str] = []
+        self._integers: list[str] = []
 
     def take(self, key: str) -> Tensor:
         """A foreign weight, as float32."""
@@ -104,6 +105,8 @@ class Translation:
         if key not in self._weights:
             self._missing.append(key)
             return torch.zeros(1, 1, 1)
+        if not self._weights[key].is_floating_point():
+            self._integers.append(key)
         return self._weights[key].float()
 
     def conv(self, name: str, *keys: str, biases: bool = True) -> None:
@@ -147,10 +150,14 @@ class Translation:
             without_effect: keys that a file may hold and that its outputs do not depend on.
 
         Raises:
-            ValueError: some were missing, or are left over.
+            ValueError: some were missing, are left over, or are no floating-point numbers.
         """
         left = sorted(self._weights.keys() - self._used - set(without_effect))
-        problems = {"missing": self._missing, "unexpected": left}
+        problems = {
+            "missing": self._missing,
+            "unexpected": left,
+            "not floating-point": self._integers,
+        }
         found = [
             f"{len(keys)} {kind}: {some(keys, MAX_LISTED)}"
             for kind, keys in problems.items()

@@ -254,9 +254,16 @@ def test_more_mixtures_than_there_can_be(original, tmp_path):
 def test_silence_is_named(corpus, tmp_path):
     silent = corpus / "wsj0/si_tr_s/01a/01ao030.wav"
     sf.write(silent, np.zeros(16000), 16000)
-    line = "wsj0/si_tr_s/01a/01ao030.wav 1 wsj0/si_tr_s/01b/01bo030.wav -1"
-    with pytest.raises(ValueError, match=f"{silent}: silent"):
-        run(corpus, tmp_path / "out", "--lists", write_lists(tmp_path / "lists", [line]))
+    broken = corpus / "wsj0/si_tr_s/01b/01bo031.wav"
+    sf.write(broken, np.full(16000, np.nan), 16000, subtype="FLOAT")
+    pairs = [("01ao030", "01bo030"), ("01ao031", "01bo031"), ("01ao031", "01bo030")]
+    lines = [f"wsj0/si_tr_s/01a/{a}.wav 1 wsj0/si_tr_s/01b/{b}.wav -1" for a, b in pairs]
+    with pytest.raises(ValueError, match="cannot be made, the others are") as error:
+        run(corpus, tmp_path / "out", "--lists", write_lists(tmp_path / "lists", lines))
+    assert f"{silent}: silent" in str(error.value)
+    assert f"{broken}: holds NaN" in str(error.value)
+    (made,) = (tmp_path / "out/2speakers/wav8k/min/tr/mix").iterdir()
+    assert made.name.startswith("01ao031_1_01bo030_")
 
 
 def test_levels_that_are_wrong_or_missing(original, tmp_path):
@@ -285,6 +292,15 @@ def test_the_last_look_finds_what_is_wrong(original, tmp_path):
     assert "77 samples at 8000 Hz" in message
     assert f"{second} " in message
     assert "extra.wav (mixture 'extra'): not in the list" in message
+
+
+@pytest.mark.parametrize("kind", ["mix", "s1", "s2"])
+def test_the_last_look_finds_a_file_too_many(original, tmp_path, kind):
+    out = run(original, tmp_path, "--draw", *COUNTS)
+    extra = out / "2speakers/wav8k/min/cv" / kind / "extra.wav"
+    sf.write(extra, np.zeros(77), 8000)
+    with pytest.raises(ValueError, match=rf"{extra} .*not in the list"):
+        run(original, out, "--draw", *COUNTS)
 
 
 def test_any_folder_of_the_corpus(original, tmp_path):

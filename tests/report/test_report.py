@@ -24,7 +24,7 @@ from convtasnet.evaluation import Row, summarize
 from convtasnet.evaluation.facts import Facts
 from convtasnet.evaluation.folder import EvaluationFolder
 from convtasnet.report.comparison import compare, shared
-from convtasnet.report.evaluations import read_evaluations
+from convtasnet.report.evaluations import Evaluation, read_evaluations
 from convtasnet.report.page import html_page, markdown
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "report.py"
@@ -104,6 +104,15 @@ def test_other_mixtures_of_the_same_names_are_not_compared(folders: list[Path]) 
         for i, row in enumerate(old.rows)
     ]
     assert shared(new, replace(old, rows=noisy)) == [row.id for row in old.rows[20:]]
+
+
+def test_the_rounding_of_mixtures_tells_them_not_apart() -> None:
+    """Their SAR, where there is no noise: that of another machine differs."""
+    one, other = (
+        Evaluation(name, Path(name), ["sar"], {}, [Row("a", 8, {"sar": 12.0, "sari": 12.0 - of})])
+        for name, of in (("one", 99.0), ("other", 95.0))
+    )
+    assert shared(one, other) == ["a"]
 
 
 def test_differences_are_those_of_the_rows(folders: list[Path]) -> None:
