@@ -34,6 +34,7 @@ from convtasnet.streaming.meter import RealTimeMeter
 from convtasnet.streaming.pcm import FORMATS, PcmReader, PcmWriter
 
 Sink = Callable[[np.ndarray], object]  # takes voices (n_src, m)
+ANY = "default"  # microphone, the system's
 
 
 def parse() -> argparse.Namespace:
@@ -46,7 +47,7 @@ def parse() -> argparse.Namespace:
     add("--voice", type=int, metavar="N", help="write this voice alone, counted from 1")
     add("--levels", choices=("mixture", "model"), default="mixture", help="see docs/streaming.md")
     add("--half-life", type=float, metavar="S", help="seconds, see docs/streaming.md")
-    add("--mic", nargs="?", const="", metavar="DEVICE", help="record, instead of stdin")
+    add("--mic", nargs="?", const=ANY, metavar="DEVICE", help="record, instead of stdin")
     add("--play", type=int, metavar="N", help="play this voice, instead of writing to stdout")
     add("--device", choices=DEVICES, default="cpu", help="computes (default: %(default)s)")
     return parser.parse_args()
@@ -93,7 +94,7 @@ def microphone(device: str, rate: int, block: int) -> Iterator[np.ndarray]:
     """Blocks (k,) float32, without end."""
     library = sounddevice()
     lost = 0
-    where = int(device) if device.isdigit() else device or None
+    where = int(device) if device.isdigit() else None if device == ANY else device
     try:
         with library.InputStream(rate, block, where, channels=1, dtype="float32") as stream:
             while True:
