@@ -78,16 +78,6 @@ def checkpoint_entry(model_args: dict[str, Any], config: dict[str, Any]) -> dict
     }
 
 
-def read_checkpoint(path: str | PathLike[str]) -> Checkpoint:
-    """Read a training checkpoint, saved on any device, onto the CPU.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no checkpoint, not one of this project, or of a newer format.
-    """
-    return parse_checkpoint(read_raw(path), path)
-
-
 def parse_checkpoint(raw: dict[str, Any], path: str | PathLike[str]) -> Checkpoint:
     """Take the model out of a training checkpoint's dictionary, as ``read_raw`` gives it.
 
@@ -130,6 +120,8 @@ def check_format(entry: dict[str, Any], where: Path) -> None:
 
 def read_raw(path: str | PathLike[str]) -> dict[str, Any]:
     """Read the dictionary in a checkpoint file without running any code that it may hold.
+
+    Tensors of any device come to the CPU.
 
     Raises:
         FileNotFoundError: there is no such file.

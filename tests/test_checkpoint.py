@@ -14,8 +14,8 @@ from tiny_model import TINY, checkpoint_content
 from convtasnet import ConvTasNet
 from convtasnet.checkpoint import (
     load_weights,
+    parse_checkpoint,
     plain_keys,
-    read_checkpoint,
     read_raw,
 )
 from convtasnet.resume import check_resume, position
@@ -41,7 +41,8 @@ def saved(folder, content):
 
 def test_a_checkpoint_holds_what_rebuilds_the_model(tmp_path):
     content = raw({"data": {"root": "/data"}})
-    checkpoint = read_checkpoint(saved(tmp_path, content))
+    path = saved(tmp_path, content)
+    checkpoint = parse_checkpoint(read_raw(path), path)
     assert checkpoint.path == tmp_path / "model.ckpt"
     assert checkpoint.config == {"data": {"root": "/data"}}
     model = ConvTasNet(**checkpoint.model_args)
@@ -70,7 +71,7 @@ def test_what_is_no_checkpoint_is_named(tmp_path, content, words):
     else:
         torch.save(content, path)
     with pytest.raises(ValueError, match=words) as error:
-        read_checkpoint(path)
+        parse_checkpoint(read_raw(path), path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -86,7 +87,7 @@ def test_a_truncated_file_is_named(tmp_path, kept):
 def test_a_missing_file_is_named_with_its_absolute_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match=f"{tmp_path}/best.ckpt does not exist"):
-        read_checkpoint("best.ckpt")
+        read_raw("best.ckpt")
 
 
 @pytest.mark.parametrize("mark", ["_orig_mod.", "module.", "_orig_mod.module."])

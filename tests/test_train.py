@@ -12,9 +12,9 @@ from tiny_corpus import write_corpus
 from training import read_rows, read_scores, script, tiny
 
 from convtasnet import ConvTasNet
-from convtasnet.checkpoint import read_checkpoint
 from convtasnet.log_filters import WARNINGS
 from convtasnet.metrics import Scores
+from convtasnet.sources import read_model
 
 pytestmark = pytest.mark.filterwarnings(*[f"ignore:{message}" for message in WARNINGS])
 # Each epoch but the first counts as one without improvement: the rate halves from the third on.
@@ -227,7 +227,7 @@ def test_weights_alone_cannot_be_resumed(corpus, finished, tmp_path):
 def test_init_from_starts_a_new_run_from_the_weights(corpus, finished, tmp_path):
     init = f"init_from='{finished / 'checkpoints' / 'best.ckpt'}'"
     cfg = tiny(corpus, tmp_path, init, "optimizer.lr=2e-3", "trainer.max_epochs=1")
-    expected = read_checkpoint(finished / "checkpoints" / "best.ckpt").state_dict
+    expected = read_model(finished / "checkpoints" / "best.ckpt").state_dict
     for key, value in script.build_system(cfg, {}).model.state_dict().items():
         assert torch.equal(value, expected[key])
     script.train(cfg)
