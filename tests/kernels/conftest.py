@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from interpreter_run import InterpreterRun
 from norm_cases import INTERPRET
 
@@ -37,6 +38,12 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         request.module.shrink_tiles(monkeypatch)
     with use_backend(backend):
         yield device
+
+
+@pytest.fixture
+def exact_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TF32, with which PyTorch computes convolutions on a GPU, has ten bits."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 @pytest.fixture

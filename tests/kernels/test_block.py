@@ -17,6 +17,7 @@ from torch import Tensor
 from convtasnet_kernels.block_op import tcn_block
 from convtasnet_kernels.block_parameters import BlockParameters
 
+pytestmark = pytest.mark.usefixtures("exact_products")
 SPILLS = 128  # bytes of local memory of a thread: values that stay the same, from the L1
 
 
@@ -32,12 +33,6 @@ def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_rows, "TILE", (2, 1))
     monkeypatch.setattr(block_statistics, "FRAMES", 8)
     monkeypatch.setattr(block_statistics, "LANES", 2)
-
-
-@pytest.fixture(autouse=True)
-def exact_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TF32, with which PyTorch computes convolutions on a GPU, has ten bits."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 SETTINGS = [

@@ -19,6 +19,7 @@ from convtasnet_kernels import backend, block_products
 from convtasnet_kernels.block_op import tcn_blocks
 from convtasnet_kernels.block_parameters import BlockParameters
 
+pytestmark = pytest.mark.usefixtures("exact_products")
 DILATIONS = (1, 2, 4)
 SIZES = (2, 6, 40)  # items, channels outside, channels inside
 # Relative errors: a little above those of one block, as later ones add to earlier roundings.
@@ -35,12 +36,6 @@ def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     from convtasnet_kernels import block_rows
 
     monkeypatch.setattr(block_rows, "TILE", (2, 1))
-
-
-@pytest.fixture(autouse=True)
-def exact_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TF32, with which PyTorch computes convolutions on a GPU, has ten bits."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 def make_stack(setting: Setting, device: str, dtype: torch.dtype) -> tuple[Case, list[Any]]:
