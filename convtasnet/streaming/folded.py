@@ -26,6 +26,7 @@ from convtasnet.framing import Framing
 from convtasnet.model import ConvTasNet
 from convtasnet.norms import BATCH_EPS, EPS, BatchNorm, ChannelwiseNorm, CumulativeNorm, Norm
 from convtasnet.other_norms import LegacyCumulativeNorm
+from convtasnet.streaming.rows import new_rows
 
 NORM_KINDS: dict[type[Norm], str] = {
     CumulativeNorm: "cumulative",
@@ -34,7 +35,6 @@ NORM_KINDS: dict[type[Norm], str] = {
     BatchNorm: "batch",
 }
 Cast = Callable[[Tensor], Tensor]
-ROW_GAP = 16  # elements: 64 bytes of float32
 
 
 @dataclass(frozen=True)
@@ -293,14 +293,3 @@ def _cast(value: Tensor, like: Tensor) -> Tensor:
     value = value.detach().to(like.device, like.dtype)
     rows = new_rows(like, *value.shape)
     return rows.copy_(value)
-
-
-def new_rows(like: Tensor, *shape: int) -> Tensor:
-    """An empty tensor whose rows are a little apart.
-
-    Rows at a distance of a power of two share the same few lines of a cache: products of few such
-    rows take up to a quarter longer.
-    """
-    if len(shape) < 2:
-        return like.new_empty(shape)
-    return like.new_empty((*shape[:-1], shape[-1] + ROW_GAP))[..., : shape[-1]]

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from convtasnet.streaming.folded import FoldedBlock, FoldedModel, FoldedNorm, new_rows
+from convtasnet.streaming.folded import FoldedBlock, FoldedModel, FoldedNorm
 from convtasnet.streaming.history import History
+from convtasnet.streaming.rows import new_rows
 from convtasnet.streaming.state import StreamState
 from convtasnet.streaming.statistics import Statistics, Window
 
