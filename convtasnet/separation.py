@@ -21,6 +21,7 @@ from convtasnet.audio import BLOCK, audio_info, audio_writer, check_samples, ite
 from convtasnet.inference import separated
 from convtasnet.levels import Levels
 from convtasnet.model import ConvTasNet
+from convtasnet.pack import file_of
 
 log = logging.getLogger(__name__)
 INPUT_ERRORS = (ValueError, OSError)
@@ -162,8 +163,8 @@ def _make_folder(out: Path) -> None:
 
 
 def _stem(file: Path, out: Path | None) -> Path:
-    """Absolute path of the outputs of ``file``, without ``_s1.wav``."""
-    return (file.parent if out is None else out).resolve() / file.stem
+    """Absolute path of the outputs of ``file``, without ``_s1.wav``; beside a pack, not in it."""
+    return (Path(file_of(file)).parent if out is None else out).resolve() / file.stem
 
 
 def _targets(stem: Path, n_src: int) -> list[Path]:

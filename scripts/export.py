@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import math
 from pathlib import Path
 
 import torch
@@ -32,6 +31,7 @@ from convtasnet.streaming.folded import fold
 from convtasnet.streaming.separator import decay_of
 
 ENDINGS = (".onnx", ".pt2")
+LONGEST_MS = 1000  # a step holds maps of all its frames
 
 
 def parse() -> argparse.Namespace:
@@ -57,8 +57,8 @@ def check(args: argparse.Namespace) -> None:
     for option in ("block_ms", "half_life", "int8"):
         if getattr(args, option) not in (None, False) and not args.streaming:
             raise ValueError(f"--{option.replace('_', '-')} is for --streaming")
-    if args.block_ms is not None and not 0 < args.block_ms < math.inf:
-        raise ValueError(f"--block-ms {args.block_ms}: must be milliseconds above 0")
+    if args.block_ms is not None and not 0 < args.block_ms <= LONGEST_MS:
+        raise ValueError(f"--block-ms {args.block_ms:g}: must be above 0, at most {LONGEST_MS}")
     if args.out.suffix == ".onnx":
         require_onnx()
 

@@ -12,6 +12,7 @@ from tiny_model import TINY, write_checkpoint
 from convtasnet import ConvTasNet, pieces, separate, shipped
 from convtasnet.cli import main, resolve_device, run_hydra, run_main
 from convtasnet.inference import rescale
+from convtasnet.pack import write_pack
 
 ASSETS = ROOT / "tests" / "assets"
 
@@ -64,6 +65,13 @@ def test_outputs_go_to_the_folder_named(checkpoint, tmp_path, capsys):
     assert sorted(path.name for path in out.iterdir()) == names
     assert capsys.readouterr().out.splitlines() == [str(out / name) for name in names]
     assert run(*files, "--checkpoint", checkpoint, "--out", out) == 0  # replaces its own outputs
+
+
+def test_a_recording_of_a_pack_is_separated_beside_it(checkpoint, tmp_path):
+    wav = np.random.default_rng(0).integers(-999, 999, 2400).astype(np.int16)
+    write_pack(tmp_path / "audio.pack", np.array([2400]), 8000, [(wav, np.ones(1))])
+    assert run(tmp_path / "audio.pack" / "0", "--checkpoint", checkpoint) == 0
+    assert sf.info(tmp_path / "0_s1.wav").frames == 2400
 
 
 def test_stereo_is_averaged_and_said(checkpoint, tmp_path, caplog):

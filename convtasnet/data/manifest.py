@@ -206,6 +206,8 @@ def _parse(place: str, folder: str, record: dict[str, str | None], n_src: int) -
     def absolute(name: str) -> str:
         return os.path.normpath(os.path.join(folder, field(name)))
 
+    if any(record.get(None) or ()):  # type: ignore[call-overload]
+        raise ValueError(f"{place}: more fields than columns; what holds a comma needs quotes")
     length = field("length")
     if not length.isascii() or not length.isdigit() or int(length) == 0:
         raise ValueError(f"{place}: length is '{length}', expected a whole number above 0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import shutil
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -24,6 +25,7 @@ from convtasnet.spectrograms import MISSING, draw_spectrograms
 log = logging.getLogger(__name__)
 
 FOLDER = "examples"
+LABEL = re.compile(r"(worst|best)_\d+")
 
 
 def pick(rows: Sequence[Row], name: str, count: int) -> dict[str, int]:
@@ -67,13 +69,14 @@ def write_examples(
         name: of the value that decides.
         count: how many of each.
         sample_rate: Hz.
-        folder: gets a folder for each; what an earlier evaluation left in it is removed.
+        folder: gets a folder for each; the examples that are in it are removed.
 
     Returns:
         For each: its ``folder``'s name, the mixture's ``id`` and its ``n_src``.
     """
-    if folder.exists():
-        shutil.rmtree(folder)
+    for old in folder.iterdir() if folder.is_dir() else ():
+        if LABEL.fullmatch(old.name):
+            shutil.rmtree(old)
     drawn = find_spec("matplotlib") is not None
     picked = pick(rows, name, count)
     if picked and not drawn:

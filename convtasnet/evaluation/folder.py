@@ -20,6 +20,7 @@ from convtasnet.pack import file_of
 
 MARK = ".unfinished.json"  # there from the first row until the summary is written
 IDENTITY = "identity"
+NAMES = ("metrics.csv", "summary.json", "audio", "examples")  # what an evaluation writes
 # Settings of the data that change no item.
 NO_MATTER = ("batch_size", "eval_batch_size", "num_workers", "resident", "check", "segment")
 
@@ -38,7 +39,8 @@ class EvaluationFolder:
         finished: whether all are there.
 
     Raises:
-        ValueError: the folder holds the files of a training run, or of another evaluation.
+        ValueError: the folder holds the files of a training run or of another evaluation, or
+            anything under a name that an evaluation would write to.
     """
 
     def __init__(
@@ -47,8 +49,8 @@ class EvaluationFolder:
         self.path, self.identity = path, json.loads(json.dumps(identity, default=str))
         self.rows = RowFile(path / "metrics.csv", metrics)
         self._mark, self._summary = path / MARK, path / "summary.json"
-        if self.rows.path.exists() and not self._mark.exists() and not self._summary.exists():
-            raise ValueError(f"{path} holds a training run: choose another folder")
+        if not self._mark.exists() and IDENTITY not in _content(self._summary):
+            self._refuse_others()
         before = _content(self._mark) or _content(self._summary).get(IDENTITY) or {}
         if resume and before and before != self.identity:
             other = _differences(before, self.identity)
@@ -60,6 +62,17 @@ class EvaluationFolder:
         self.done = self.rows.recover() if goes_on else []
         is_whole = len(self.done) == _content(self._summary).get("n")
         self.finished = goes_on and is_whole and not self._mark.exists()
+
+    def _refuse_others(self) -> None:
+        """An error if something is there that no evaluation has written."""
+        there = [name for name in NAMES if os.path.lexists(self.path / name)]
+        if there == [self.rows.path.name]:
+            raise ValueError(f"{self.path} holds a training run: choose another folder")
+        if there:
+            raise ValueError(
+                f"{self.path} holds {', '.join(there)}, which are of no evaluation: choose another "
+                "folder"
+            )
 
     def start(self) -> None:
         """Mark the folder as belonging to this evaluation; without ``resume``, empty it."""

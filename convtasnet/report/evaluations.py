@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from convtasnet.evaluation.examples import LABEL
 from convtasnet.evaluation.folder import MARK
 from convtasnet.evaluation.rows import Row, RowFile, metrics_in
 from convtasnet.metrics import value_names
 
 PARTS = ("median", "ci95", "valid", "reasons")
-EXAMPLE = re.compile(r"(worst|best)_\d+")
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def _read(folder: Path) -> tuple[list[str], dict[str, Any], list[Row]]:
     if lacking:
         raise ValueError(f"{summary_path} is not of {path.name} beside it: it lacks {lacking}")
     for entry in summary.get("examples", ()):
-        if not EXAMPLE.fullmatch(str(entry.get("folder"))) or not {"id", "n_src"} <= entry.keys():
+        if not LABEL.fullmatch(str(entry.get("folder"))) or not {"id", "n_src"} <= entry.keys():
             raise ValueError(f"{summary_path} is damaged: {entry} is no example")
     rows = RowFile(path, metrics).read()
     if len(rows) != summary["n"]:

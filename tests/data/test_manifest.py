@@ -67,6 +67,7 @@ def test_order_of_columns_and_other_columns_do_not_matter(tmp_path):
         (HEADER + "a,m,a,b,1.5\n", "length is '1.5'"),
         (HEADER + "a,m,a,b,10\nb,m,a\n", "line 3: no length"),
         (HEADER + "a,m,,b,10\n", "line 2: no source_1_path"),
+        (HEADER + "a,m,a,b,10,c\n", "line 2: more fields than columns"),
     ],
 )
 def test_faults_are_named_with_the_file(tmp_path, text, words):

@@ -27,6 +27,7 @@ def test_examples_are_written_with_pictures(tmp_path: Path) -> None:
     data = items(0.5, 0.6, 0.7)
     rows = [Row(item["id"], 8, {"sdri": float(i)}) for i, item in enumerate(data)]
     (tmp_path / "examples" / "worst_09").mkdir(parents=True)
+    (tmp_path / "examples" / "notes.txt").touch()  # one's own
 
     def swapped(batch):
         return [10 * estimates.flip(0) for estimates in Baseline("oracle", RATE)(batch)]
@@ -37,7 +38,7 @@ def test_examples_are_written_with_pictures(tmp_path: Path) -> None:
         {"folder": "best_01", "id": "mix2", "n_src": 2},
     ]
     folders = sorted(path.name for path in (tmp_path / "examples").iterdir())
-    assert folders == ["best_01", "worst_01"]
+    assert folders == ["best_01", "notes.txt", "worst_01"]
     folder = tmp_path / "examples" / "best_01"
     assert (folder / "spectrogram.png").stat().st_size > 10_000
     for number in (1, 2):

@@ -61,6 +61,17 @@ def test_a_training_run_is_left_alone(tmp_path: Path) -> None:
             folder(tmp_path, resume)
 
 
+@pytest.mark.parametrize("name", ["summary.json", "examples/thesis.txt", "audio/a_s1.wav"])
+def test_what_no_evaluation_has_written_is_left_alone(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("{}")
+    for resume in (True, False):
+        with pytest.raises(ValueError, match=f"holds {Path(name).parts[0]}, which are of no eval"):
+            folder(tmp_path, resume)
+    assert file.exists()
+
+
 def test_the_identity_tells_weights_files_and_data(tmp_path: Path) -> None:
     model = nn.Linear(2, 2)
     path = tmp_path / "a.wav"
