@@ -114,9 +114,12 @@ def _separate_file(
     with tempfile.TemporaryFile(dir=targets[0].parent) as store:
         for block in _with_bar(voices, info.n_samples, title):
             store.write(block.T.contiguous().cpu().numpy().tobytes())
-        levels = Levels(model.n_src)
+        levels, heard = Levels(model.n_src), False
         for stored, mixture in zip(_stored(store, model.n_src), iter_blocks(file), strict=True):
             levels.add(stored, torch.from_numpy(mixture))
+            heard = heard or bool(mixture.any())
+        if info.channels > 1 and not heard:
+            log.warning("%s: the mean of its channels is silent, and so are the outputs", file)
         try:
             gains = levels.gains(normalize, full_scale=subtype != "FLOAT")
         except ValueError as error:

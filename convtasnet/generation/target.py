@@ -16,6 +16,7 @@ from convtasnet.data.checks import Problem
 
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.wav")
 _THREADS = 8
+AGAIN = " (delete it and start again)"  # a run makes what is not there
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,11 @@ def wrong_files(target: Target, expected: Mapping[str, int]) -> list[Problem]:
         try:
             info = audio_info(file)
         except (ValueError, OSError) as error:
-            return Problem(str(file), name, str(error).removeprefix(f"{file}: "))
+            return Problem(str(file), name, str(error).removeprefix(f"{file}: ") + AGAIN)
         found = (info.n_samples, info.sample_rate)
         if found != right:
             reason = "{} samples at {} Hz, expected {} at {} Hz".format(*found, *right)
-            return Problem(str(file), name, reason)
+            return Problem(str(file), name, reason + AGAIN)
         return None
 
     with ThreadPoolExecutor(_THREADS) as pool:

@@ -291,6 +291,7 @@ def test_the_last_look_finds_what_is_wrong(original, tmp_path):
     assert f"{first} " in message
     assert "77 samples at 8000 Hz" in message
     assert f"{second} " in message
+    assert message.count("(delete it and start again)") == 2
     assert "extra.wav (mixture 'extra'): not in the list" in message
 
 
