@@ -40,7 +40,7 @@ def parse() -> argparse.Namespace:
     add("--checkpoint", metavar="X", help="default: the model that comes with the package")
     add("--out", type=Path, required=True, metavar="FILE", help="ends in .onnx or .pt2")
     add("--streaming", action="store_true", help="ONNX for blocks of a stream")
-    add("--block-ms", type=float, metavar="MS", help="longest block of a step, up to 1000 (default: 10)")
+    add("--block-ms", type=float, metavar="MS", help="longest block, up to 1000 (default: 10)")
     add("--half-life", type=float, metavar="S", help="seconds, see docs/streaming.md")
     add("--int8", action="store_true", help="products of 8-bit integers: faster, less exact")
     args = parser.parse_args()
