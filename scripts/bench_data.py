@@ -2,6 +2,7 @@
 
     python scripts/bench_data.py
     python scripts/bench_data.py --root /data/librimix --segment 3
+    python scripts/bench_data.py --start 20000
 
 Random crops of a Libri2Mix (8 kHz, min, train-100, mix_clean) are loaded in this process in batches
 of 16; without --root one of noise is made in a temporary folder. Rates are mixtures in a second of
@@ -10,6 +11,10 @@ take turns, after one that brings the files into memory.
 
 asteroid's and torchaudio's LibriMix are measured where they are installed. torchaudio reads whole
 files, by soundfile where torchcodec isn't installed.
+
+--start N measures something else: how soon N mixtures are ready for training, with files in memory
+and the libraries imported (the best of three rounds), the memory of a loader's process, which no
+other shares, in an epoch of them, and crops out of files of an hour (the median).
 """
 
 from __future__ import annotations
@@ -17,27 +22,22 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import torch
+from data_made import RATE, list_mixtures, make_libri2mix, pack_mixtures
 from data_peers import TorchaudioCrops, asteroid_dataset, stacked
-from pack_data import pack
+from data_start import start_tables
 from rich.console import Console
 from rich.table import Table
 from torch.utils.data import DataLoader
 
-from convtasnet.audio import write_audio
 from convtasnet.cli import Parser, run_main
-from convtasnet.data.checks import read_headers
 from convtasnet.data.librimix import LibriMixData
-from convtasnet.data.manifest import Manifest
 from convtasnet.data.module import ManifestData
 
-RATE = 8000
 BATCH = 16
 ROUNDS = 5
 
@@ -46,12 +46,16 @@ Loader = Iterable[dict[str, Any]]
 
 def parse() -> argparse.Namespace:
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, metavar="DIR", help="holds Libri2Mix")
-    parser.add_argument("--segment", type=float, default=4.0, help="seconds; default: 4")
-    parser.add_argument("--seconds", type=float, default=4.0, help="measured of each; default: 4")
-    parser.add_argument(
+    mixtures = parser.add_mutually_exclusive_group()
+    mixtures.add_argument("--root", type=Path, metavar="DIR", help="holds Libri2Mix")
+    mixtures.add_argument(
         "--count", type=int, default=200, help="mixtures to make without --root; default: 200"
     )
+    mixtures.add_argument(
+        "--start", type=int, metavar="N", help="make N mixtures of 0.1 s and measure their start"
+    )
+    parser.add_argument("--segment", type=float, default=4.0, help="seconds; default: 4")
+    parser.add_argument("--seconds", type=float, default=4.0, help="measured of each; default: 4")
     return parser.parse_args()
 
 
@@ -59,7 +63,13 @@ def bench(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     with TemporaryDirectory() as folder:
         place = Path(folder)
-        root = options.root or make_mixtures(place, options.count)
+        if options.start is not None:
+            for table in start_tables(place, options.start, options.segment, BATCH):
+                Console().print(table)
+            return
+        if options.root is None:
+            make_libri2mix(place, options.count)
+        root = options.root or place
         loaders = {}
         for name, make in contenders(root, place, options.segment).items():
             try:
@@ -79,15 +89,16 @@ def contenders(root: Path, place: Path, segment: float) -> dict[str, Callable[[]
     own: dict[str, Any] = {"segment": segment, "batch_size": BATCH, "num_workers": 0}
 
     def packed() -> Loader:
-        options = [f"data.root='{root}'", "data=librimix", "data.num_workers=0"]
-        pack(argparse.Namespace(data=options, out=place / "packed", splits=["train"]))
+        pack_mixtures("librimix", root, place / "packed")
         return ManifestData(place / "packed", **own).train_dataloader()
 
     def ours(**changes: Any) -> Loader:
         return LibriMixData(root, **own, **changes).train_dataloader()
 
     def asteroid() -> Loader:
-        return loader(asteroid_dataset(csv_of(root, place / "csv"), RATE, segment))
+        csv = place / "csv" / "mix_clean.csv"  # alone in its folder
+        list_mixtures(LibriMixData(root).manifest("train"), csv)
+        return loader(asteroid_dataset(csv, RATE, segment))
 
     return {
         "this project, wav files": ours,
@@ -102,28 +113,6 @@ def contenders(root: Path, place: Path, segment: float) -> dict[str, Callable[[]
 def loader(dataset: Any) -> Loader:
     """Shuffled batches of another toolkit's items."""
     return DataLoader(dataset, BATCH, shuffle=True, drop_last=True, collate_fn=stacked)
-
-
-def make_mixtures(place: Path, count: int) -> Path:
-    """A Libri2Mix of noise of 10 to 20 s, as long as LibriMix's mixtures."""
-    rng = np.random.default_rng(0)
-    folder = place / "Libri2Mix" / "wav8k" / "min" / "train-100"
-    for i in range(count):
-        name = f"{i % 50}-1-{i:04d}_{50 + i % 50}-1-{i:04d}.wav"
-        sources = rng.uniform(-0.4, 0.4, (2, RATE * rng.integers(10, 21)))
-        for kind, wav in zip(("mix_clean", "s1", "s2"), [sources.sum(0), *sources], strict=True):
-            write_audio(folder / kind / name, wav, RATE)
-    return place
-
-
-def csv_of(root: Path, folder: Path) -> Path:
-    """A list of the mixtures with absolute paths, alone in a folder."""
-    manifest = LibriMixData(root).manifest("train")
-    lengths = read_headers(manifest).n_samples.tolist()
-    rows = [replace(row, length=n) for row, n in zip(manifest, lengths, strict=True)]
-    folder.mkdir()
-    Manifest(rows).to_csv(folder / "mix_clean.csv", "absolute")
-    return folder / "mix_clean.csv"
 
 
 def measured(loaders: Mapping[str, Loader], seconds: float) -> dict[str, float]:
