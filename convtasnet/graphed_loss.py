@@ -33,9 +33,11 @@ class GraphedLoss:
     as it was: scaling of the loss, accumulation of gradients, hooks, optimizers. Where no graph
     can be had, batches run as they are; the log says once which way is taken.
 
-    One batch at a time: its backward pass has to come before the next batch. A gradient that
-    autograd puts into ``p.grad`` is good until the next backward pass that finds it None, as
-    ``zero_grad()`` leaves it: the same memory serves all batches.
+    One batch at a time: its backward pass, ``loss.backward()``, has to come before the next batch.
+    A gradient in ``p.grad`` is good until the next backward pass that finds it None, as
+    ``zero_grad()`` leaves it: the same memory serves all batches. Unless some parameter has a hook,
+    autograd knows one of them only, which saves the host a millisecond or two a step, and
+    ``torch.autograd.grad`` finds none.
 
     Args:
         function: ``function(mixture, sources, lengths)`` gives the loss, a scalar. Its launches
@@ -70,7 +72,7 @@ class GraphedLoss:
         graphs = self._graphs_of((mixture, sources, lengths))
         if graphs is None:
             return self.function(mixture, sources, lengths)
-        return _Replay.apply(graphs, (mixture, sources, lengths), *graphs.parameters)
+        return _Replay.apply(graphs, (mixture, sources, lengths), *graphs.known())
 
     def _graphs_of(self, batch: Batch) -> _Graphs | None:
         """None where the batch is to run as it is."""
@@ -220,11 +222,28 @@ class _Graphs:
             if own is not None and given is not None:
                 own.copy_(given, non_blocking=True)
 
-    def results(self) -> list[Tensor | None]:
-        """Gradients; None for a parameter that has no part in the loss."""
+    def known(self) -> list[Tensor]:
+        """The parameters that autograd is told of: all if it has to call a hook, else one."""
+        hooked = any(p._backward_hooks or p._post_accumulate_grad_hooks for p in self.parameters)
+        return self.parameters if hooked else self.parameters[:1]
+
+    def hand_over(self, known: int) -> list[Tensor | None]:
+        """Add gradients to the parameters'; returns those that autograd is to add to the known."""
         pairs = zip(self.memory.gradients, self._used, strict=True)
-        # By a name of its own autograd takes each as it is: else it would copy it.
-        return [gradient.detach() if used else None for gradient, used in pairs]
+        if known == len(self.parameters):
+            # By a name of its own autograd takes each as it is: else it would copy it.
+            return [gradient.detach() if used else None for gradient, used in pairs]
+        sums: list[Tensor] = []
+        terms: list[Tensor] = []
+        for p, (gradient, used) in zip(self.parameters, pairs, strict=True):
+            if used and p.grad is not None:
+                sums.append(p.grad)
+                terms.append(gradient)
+            elif used:
+                p.grad = gradient
+        if sums:
+            torch._foreach_add_(sums, terms)
+        return [None] * known
 
     def _both(self) -> None:
         self._forward()
@@ -260,14 +279,14 @@ class _Graphs:
 
 
 class _Replay(torch.autograd.Function):
-    """The graphs as a function of the parameters."""
+    """The graphs as a function of the parameters, or of one that stands for all."""
 
     @staticmethod
     def forward(ctx: Any, graphs: _Graphs, batch: Batch, *parameters: Tensor) -> Tensor:
         graphs.load(batch)
         graphs.forward.replay()
         graphs.memory.batches += 1
-        ctx.graphs, ctx.batch = graphs, graphs.memory.batches
+        ctx.graphs, ctx.batch, ctx.known = graphs, graphs.memory.batches, len(parameters)
         return graphs.loss.clone()
 
     @staticmethod
@@ -283,4 +302,4 @@ class _Replay(torch.autograd.Function):
         graphs.memory.release()
         graphs.upstream.copy_(upstream)
         graphs.backward.replay()
-        return None, None, *graphs.results()
+        return None, None, *graphs.hand_over(ctx.known)

@@ -219,6 +219,25 @@ def test_parameters_see_the_gradient_once_a_step(launches: Launches) -> None:
         seen.clear()
 
 
+def test_hooks_come_and_go(launches: Launches) -> None:
+    model, _ = pair()
+    graphed = GraphedLoss(loss_of(model), model)
+    calls: list[Tensor] = []
+    found: list[list[Tensor]] = []
+    for hooked in (False, False, False, True, False):
+        model.zero_grad()
+        last = list(model.parameters())[-1]
+        hook = last.register_post_accumulate_grad_hook(calls.append) if hooked else None
+        graphed(*batch()).backward()
+        found.append(gradients(model))
+        if hook is not None:
+            hook.remove()
+    assert len(calls) == 1
+    assert calls[0] is last
+    for each in found[1:]:
+        torch.testing.assert_close(each, found[0])
+
+
 def test_a_parameter_kept_apart_is_not_missed(
     launches: Launches, caplog: pytest.LogCaptureFixture
 ) -> None:
