@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from convtasnet_kernels import backend
 from convtasnet_kernels.block_parameters import BlockParameters, check_stack
 from convtasnet_kernels.block_stack import blocks
-from convtasnet_kernels.checks import check_lengths
+from convtasnet_kernels.checks import check_lengths, check_tensor
 
 
 def tcn_blocks(
@@ -61,10 +61,11 @@ def tcn_blocks(
     >>> x.shape, skips.shape
     (torch.Size([2, 4, 16]), torch.Size([2, 2, 16]))
     """
+    check_tensor("x", x)
     device = x.device.type
     if torch.is_autocast_enabled(device):
         x = x.to(torch.get_autocast_dtype(device))
-    check_stack(x, skips, parameters, kind, dilations, residual)
+    check_stack(x, skips, parameters, kind, dilations, causal, residual, eps)
     if lengths is not None:
         check_lengths(lengths, x)
         lengths = lengths.to(x.device, torch.int64, non_blocking=True)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from convtasnet_kernels.checks import DTYPES
+from convtasnet_kernels.checks import DTYPES, check_eps, check_taps, check_tensor
 
 KINDS = ("cumulative", "global", "channelwise")
 
@@ -64,38 +64,63 @@ def check_stack(
     stack: Sequence[BlockParameters],
     kind: str,
     dilations: Sequence[int],
+    causal: bool,
     residual: bool,
+    eps: float,
 ) -> None:
     """Raises a ValueError that names the argument of ``tcn_blocks`` that does not fit."""
-    if x.dim() != 3 or x.dtype not in DTYPES:
+    if x.dim() != 3 or x.dtype not in DTYPES or 0 in x.shape[1:]:
         raise ValueError(
             f"x must be a floating (batch, channels, frames), got {tuple(x.shape)} of {x.dtype}"
         )
+    check_eps(eps)
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    if not isinstance(stack, Sequence) or not isinstance(dilations, Sequence):
+        kinds = f"{type(stack).__name__} and {type(dilations).__name__}"
+        raise ValueError(f"parameters and dilations must be those of each block, got {kinds}")
     if not stack or len(dilations) != len(stack):
         raise ValueError(f"{len(stack)} blocks need as many dilations, got {len(dilations)}")
     for dilation in dilations:
-        if dilation < 1:
-            raise ValueError(f"dilation must be at least 1, got {dilation}")
-    items, outer, frames = x.shape
-    inner, out = len(stack[0].gamma_1), len(stack[-1].bias_out)
+        check_taps(dilation, causal)
+    for p in stack:
+        _check_tensors(p)
+    outer, inner = x.shape[1], stack[0].gamma_1.numel()
+    out = stack[-1].bias_out.numel()
     skip = out - outer if residual else out
-    if skip < 0 or (skips is not None and skips.shape != (items, skip, frames)):
-        raise ValueError(
-            f"weight_out has {out} rows, so that skips must be {(items, skip, frames)}, "
-            f"got {None if skips is None else tuple(skips.shape)}"
-        )
+    _check_skips(skips, x, skip, out)
     for p in stack[:-1]:
         _check_block(p, x, inner, outer + skip)
     _check_block(stack[-1], x, inner, out)
 
 
+def _check_tensors(p: BlockParameters) -> None:
+    if not isinstance(p, BlockParameters):
+        raise ValueError(f"parameters must be BlockParameters, got {type(p).__name__}")
+    for name, value in zip(BlockParameters._fields, p, strict=True):
+        check_tensor(name, value)
+
+
+def _check_skips(skips: Tensor | None, x: Tensor, skip: int, out: int) -> None:
+    items, _, frames = x.shape
+    if skips is not None:
+        check_tensor("skips", skips)
+    if skip < 0 or (skips is not None and skips.shape != (items, skip, frames)):
+        raise ValueError(
+            f"weight_out has {out} rows, so that skips must be {(items, skip, frames)}, "
+            f"got {None if skips is None else tuple(skips.shape)}"
+        )
+    if skips is not None and (skips.dtype not in DTYPES or skips.device != x.device):
+        raise ValueError(
+            f"skips must be floating and on {x.device}, got {skips.dtype} on {skips.device}"
+        )
+
+
 def _check_block(p: BlockParameters, x: Tensor, inner: int, out: int) -> None:
-    vector, one = (inner,), (1,)
+    vector, one, taps = (inner,), (1,), max([1, *p.taps.shape[-1:]])
     expected: tuple[tuple[int, ...], ...] = (
         (inner, x.shape[1], 1), vector, one, vector, vector,
-        (inner, 1, p.taps.shape[-1]), vector, one, vector, vector,
+        (inner, 1, taps), vector, one, vector, vector,
         (out, inner, 1), (out,),
     )  # fmt: skip
     for name, value, shape in zip(BlockParameters._fields, p, expected, strict=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import torch
 from torch import Tensor
 
@@ -19,7 +21,7 @@ def check_arguments(
         bias: (C,) or None.
         prelu: one element or None.
     """
-    _check_tensor("x", x)
+    check_tensor("x", x)
     if x.dim() != 3:
         raise ValueError(f"x must be (batch, channels, time), got shape {tuple(x.shape)}")
     if x.dtype not in DTYPES:
@@ -33,7 +35,7 @@ def check_arguments(
 
 def check_rows(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
     """``check_arguments`` for x (..., N), weight (N,) and bias (N,); leading sizes may be 0."""
-    _check_tensor("x", x)
+    check_tensor("x", x)
     if x.dim() == 0 or x.shape[-1] == 0:
         raise ValueError(f"x must be (..., N) with N > 0, got shape {tuple(x.shape)}")
     if x.dtype not in DTYPES:
@@ -48,15 +50,26 @@ def check_eps(eps: float) -> None:
         raise ValueError(f"eps must be a finite number >= 0, got {eps!r}")
 
 
-def _check_tensor(name: str, value: object) -> None:
+def check_tensor(name: str, value: object) -> None:
+    """Raises a ValueError unless the value is a tensor."""
     if not isinstance(value, Tensor):
         raise ValueError(f"{name} must be a tensor, got {type(value).__name__}")
+
+
+def check_taps(dilation: int, causal: bool) -> None:
+    """Raises a ValueError unless the taps of a convolution can lie so."""
+    if not isinstance(dilation, Integral):
+        raise ValueError(f"dilation must be a whole number, got {dilation!r}")
+    if dilation < 1:
+        raise ValueError(f"dilation must be at least 1, got {dilation}")
+    if not isinstance(causal, bool):  # "no" would count as true
+        raise ValueError(f"causal must be True or False, got {causal!r}")
 
 
 def _check_parameter(name: str, value: Tensor | None, size: int, x: Tensor) -> None:
     if value is None:
         return
-    _check_tensor(name, value)
+    check_tensor(name, value)
     if value.shape != (size,) or value.dtype not in DTYPES:
         raise ValueError(
             f"{name} must be a floating tensor of shape ({size},), "

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from convtasnet_kernels import backend
-from convtasnet_kernels.checks import DTYPES, check_arguments
+from convtasnet_kernels.checks import DTYPES, check_arguments, check_taps, check_tensor
 from convtasnet_kernels.pointwise import statistics_dtype
 
 
@@ -52,11 +52,13 @@ def depthwise_conv(
     tensor([[[1., 2., 4., 6.]]])
     """
     check_arguments(x, None, bias, None)
-    _check_taps(x, weight, dilation)
+    _check_weight(x, weight)
+    check_taps(dilation, causal)
     return depthwise_convolution(x, weight, bias, dilation, causal, backend.requested())
 
 
-def _check_taps(x: Tensor, weight: Tensor, dilation: int) -> None:
+def _check_weight(x: Tensor, weight: Tensor) -> None:
+    check_tensor("weight", weight)
     fits = weight.dim() == 3 and weight.shape[:2] == (x.shape[1], 1) and weight.shape[2] > 0
     if not fits or weight.dtype not in DTYPES:
         raise ValueError(
@@ -65,8 +67,6 @@ def _check_taps(x: Tensor, weight: Tensor, dilation: int) -> None:
         )
     if weight.device != x.device:
         raise ValueError(f"weight is on {weight.device}, x on {x.device}: move one of them")
-    if dilation < 1:
-        raise ValueError(f"dilation must be at least 1, got {dilation}")
 
 
 @torch.library.custom_op("convtasnet::depthwise_conv", mutates_args=())

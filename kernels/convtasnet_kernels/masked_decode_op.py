@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from convtasnet_kernels import backend, masked_decode_torch
-from convtasnet_kernels.checks import DTYPES
+from convtasnet_kernels.checks import DTYPES, check_tensor
 from convtasnet_kernels.pointwise import statistics_dtype
 
 MOST_SAMPLES = 128  # of a frame, those of all sources, that the Triton kernels take
@@ -55,13 +55,16 @@ def decode_masked(
 
 
 def _check(scores: Tensor, features: Tensor, filters: Tensor, bias: Tensor | None) -> None:
-    tensors = {"scores": scores, "features": features, "filters": filters, "bias": bias}
+    tensors = {"scores": scores, "features": features, "filters": filters}
+    if bias is not None:
+        tensors["bias"] = bias
     for name, value in tensors.items():
-        if value is None:
-            continue
-        if not isinstance(value, Tensor) or value.dtype not in DTYPES:
-            kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(f"{name} must be float16, bfloat16, float32 or float64, got {kind}")
+        check_tensor(name, value)
+    for name, value in tensors.items():
+        if value.dtype not in DTYPES:
+            raise ValueError(
+                f"{name} must be float16, bfloat16, float32 or float64, got {value.dtype}"
+            )
         if value.device != features.device:
             raise ValueError(f"{name} is on {value.device}, features on {features.device}")
     if features.dim() != 3 or features.shape[1] == 0:
