@@ -1,4 +1,4 @@
-"""Norms, depthwise convolution, blocks and masked decoder for maps (batch, channels, time)."""
+"""Norms, depthwise convolution, blocks, masked decoder for maps (batch, channels, time); a loss."""
 
 from convtasnet_kernels.backend import use_backend
 from convtasnet_kernels.block_op import tcn_block, tcn_blocks
@@ -9,6 +9,7 @@ from convtasnet_kernels.depthwise_op import depthwise_conv
 from convtasnet_kernels.global_op import global_layer_norm
 from convtasnet_kernels.layer_op import layer_norm
 from convtasnet_kernels.masked_decode_op import decode_masked
+from convtasnet_kernels.pit_si_sdr_op import pit_si_sdr_loss
 
 __all__ = [
     "BlockParameters",
@@ -18,6 +19,7 @@ __all__ = [
     "depthwise_conv",
     "global_layer_norm",
     "layer_norm",
+    "pit_si_sdr_loss",
     "tcn_block",
     "tcn_blocks",
     "use_backend",
