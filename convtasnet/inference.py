@@ -155,17 +155,21 @@ def rescale(estimates: Wav, mixture: Wav) -> Wav:
         (n_src, T), type and dtype of ``estimates``, within [-1, 1].
 
     Raises:
-        ValueError: the shapes do not fit, or they hold NaN or infinity.
+        ValueError: types or shapes that do not fit, integers, NaN or infinity.
 
     Example:
         >>> voices = torch.eye(2).repeat(1, 100)
         >>> rescale(voices * torch.tensor([[10.0], [-3.0]]), 0.5 * voices.sum(0)).abs().max()
         tensor(0.5000)
     """
-    if estimates.ndim != 2 or mixture.shape != estimates.shape[-1:]:
+    _check_samples("estimates", estimates)
+    _check_samples("mixture", mixture)
+    if isinstance(estimates, Tensor) != isinstance(mixture, Tensor):
+        raise ValueError("estimates and mixture must be both tensors or both arrays")
+    if estimates.ndim != 2 or len(estimates) == 0 or mixture.shape != estimates.shape[-1:]:
         raise ValueError(
             f"estimates {tuple(estimates.shape)} and mixture {tuple(mixture.shape)} must be "
-            "(n_src, T) and (T,)"
+            "(n_src, T) and (T,), n_src >= 1"
         )
     if isinstance(estimates, np.ndarray):
         both = (torch.from_numpy(np.ascontiguousarray(x)) for x in (estimates, mixture))
@@ -204,26 +208,31 @@ def _check_model(model: nn.Module) -> None:
             raise ValueError(f"model, a {type(model).__name__}, has no {name}")
 
 
-def _checked_mixture(wav: Tensor | np.ndarray, sample_rate: int) -> Tensor:
-    """(T,) float32 tensor, or a ValueError."""
+def _check_samples(name: str, wav: Tensor | np.ndarray) -> None:
     if not isinstance(wav, Tensor | np.ndarray):
-        raise ValueError(f"wav is a {type(wav).__name__}: a numpy array or a tensor is needed")
-    if wav.ndim not in (1, 2) or (wav.ndim == 2 and wav.shape[0] != 1):
-        raise ValueError(
-            f"wav has shape {tuple(wav.shape)}: (T,) or (1, T) is needed; average stereo first"
-        )
+        raise ValueError(f"{name} is a {type(wav).__name__}: a numpy array or a tensor is needed")
     if isinstance(wav, Tensor):
         floating = wav.is_floating_point()
     else:
         floating = np.issubdtype(wav.dtype, np.floating)
     if not floating:
         raise ValueError(
-            f"wav has dtype {wav.dtype}: floating-point samples are needed; divide int16 by 32768"
+            f"{name} has dtype {wav.dtype}: floating-point samples are needed; divide int16 by "
+            "32768"
+        )
+
+
+def _checked_mixture(wav: Tensor | np.ndarray, sample_rate: int) -> Tensor:
+    """(T,) float32 tensor, or a ValueError."""
+    _check_samples("wav", wav)
+    if wav.ndim not in (1, 2) or (wav.ndim == 2 and wav.shape[0] != 1):
+        raise ValueError(
+            f"wav has shape {tuple(wav.shape)}: (T,) or (1, T) is needed; average stereo first"
         )
     if wav.shape[-1] == 0:
         raise ValueError(f"wav has shape {tuple(wav.shape)}: no samples")
     if isinstance(sample_rate, bool) or sample_rate not in range(1, MAX_SAMPLE_RATE + 1):
-        raise ValueError(f"sample_rate={sample_rate} must be a positive whole number of Hz")
+        raise ValueError(f"sample_rate={sample_rate!r} must be a positive whole number of Hz")
     if isinstance(wav, Tensor):
         mixture = wav.detach().float().reshape(-1)
     else:

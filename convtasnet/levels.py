@@ -49,12 +49,14 @@ class Levels:
                 by one factor, with a warning, so that nothing clips and their balance stays.
 
         Raises:
-            ValueError: an unknown ``normalize``, or voices that hold NaN or infinity.
+            ValueError: an unknown ``normalize``, or NaN or infinity in the voices or the mixture.
         """
         if normalize not in NORMALIZE:
             raise ValueError(f"normalize={normalize!r} is unknown; choose one of {NORMALIZE}")
         if not bool(self._energy.isfinite().all()):
             raise ValueError("the separated voices hold NaN or infinity")
+        if not bool(self._projection.isfinite().all()):
+            raise ValueError("the mixture holds NaN or infinity")
         silent = self._energy == 0
         if normalize == "none":
             gains = torch.ones_like(self._energy)

@@ -101,12 +101,11 @@ def pit_loss(
         >>> perm[0].tolist(), -21 < float(loss) < -19
         ([1, 0], True)
     """
+    _check_signals(est, ref)
     if est.shape != ref.shape or est.ndim != 3:
         raise ValueError(
             f"est {tuple(est.shape)} and ref {tuple(ref.shape)} must both be (B, n_src, T)"
         )
-    if metric not in METRICS:
-        raise ValueError(f"metric {metric!r} is unknown; choose one of {sorted(METRICS)}")
     if est.shape[1] == 0:
         raise ValueError(f"est and ref have shape {tuple(est.shape)}: no sources")
     if lengths is not None:
@@ -149,10 +148,20 @@ def pairwise(
     Returns:
         (B, n_est, n_ref) in dB; a silent reference's column is NaN.
 
+    Raises:
+        ValueError: shapes that do not fit, or an unknown metric.
+
     Example:
         >>> pairwise(torch.randn(3, 2, 100), torch.randn(3, 4, 100)).shape
         torch.Size([3, 2, 4])
     """
+    _check_signals(est, ref)
+    fit = est.ndim == ref.ndim == 3 and est.shape[::2] == ref.shape[::2]
+    if not fit:
+        raise ValueError(
+            f"est {tuple(est.shape)} and ref {tuple(ref.shape)} must be (B, n_est, T) and "
+            "(B, n_ref, T)"
+        )
     est, ref = _prepared(est, ref, lengths, metric)
     return _compared(est, ref, metric).masked_fill(~_audible(ref)[:, None], torch.nan)
 
@@ -161,7 +170,8 @@ def _prepared(
     est: Tensor, ref: Tensor, lengths: Tensor | None, metric: str
 ) -> tuple[Tensor, Tensor]:
     """Both (B, n, T) as ``_OF_PREPARED`` wants them: what is done to each signal alone."""
-    _check_samples(est, ref)
+    if metric not in METRICS:
+        raise ValueError(f"metric {metric!r} is unknown; choose one of {sorted(METRICS)}")
     est, ref = _at_least_float32(est), _at_least_float32(ref)
     if lengths is None:
         est, ref = _centered(est), _centered(ref)
@@ -248,14 +258,17 @@ def _or_one(x: Tensor) -> Tensor:
 
 def _zero_mean_pair(est: Tensor, ref: Tensor) -> tuple[Tensor, Tensor]:
     """Both (..., T) in float32 or float64 and without their means, or an error."""
+    _check_signals(est, ref)
     if est.shape != ref.shape:
         raise ValueError(f"est has shape {tuple(est.shape)}, ref {tuple(ref.shape)}: not equal")
-    _check_samples(est, ref)
     return _centered(_at_least_float32(est)), _centered(_at_least_float32(ref))
 
 
-def _check_samples(*signals: Tensor) -> None:
+def _check_signals(*signals: Tensor) -> None:
     for signal in signals:
+        if not isinstance(signal, Tensor) or signal.is_complex():
+            kind = signal.dtype if isinstance(signal, Tensor) else type(signal).__name__
+            raise ValueError(f"est and ref must be tensors of real samples, got {kind}")
         if signal.ndim == 0 or signal.shape[-1] == 0:
             raise ValueError(f"est and ref have shape {tuple(signal.shape)}: no samples")
 

@@ -212,3 +212,17 @@ def test_inference_loads_neither_lightning_nor_hydra():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("estimates", "mixture", "message"),
+    [
+        ([0.0], torch.ones(9), "estimates is a list"),
+        (torch.ones(2, 9).int(), torch.ones(9), "estimates has dtype torch.int32"),
+        (torch.ones(2, 9), torch.ones(9).numpy(), "both tensors or both arrays"),
+        (torch.ones(0, 9), torch.ones(9), "n_src >= 1"),
+    ],
+)
+def test_rescale_names_what_it_cannot_take(estimates, mixture, message):
+    with pytest.raises(ValueError, match=message):
+        rescale(estimates, mixture)

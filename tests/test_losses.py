@@ -211,6 +211,17 @@ def test_wrong_arguments_are_named() -> None:
         pit_loss(*torch.zeros(2, 2, 2, 10), lengths=[10, 10])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'sdr' is unknown"):
         pit_loss(torch.zeros(1, 2, 10), torch.zeros(1, 2, 10), metric="sdr")
+    with pytest.raises(ValueError, match="'sdr' is unknown"):
+        pairwise(torch.zeros(1, 2, 10), torch.zeros(1, 2, 10), metric="sdr")
+    with pytest.raises(ValueError, match=r"est \(1, 2, 10\) and ref \(3, 2, 10\) must be"):
+        pairwise(torch.zeros(1, 2, 10), torch.zeros(3, 2, 10))
+
+
+@pytest.mark.parametrize("function", [si_sdr, snr, pit_loss, pairwise])
+@pytest.mark.parametrize("bad", [np.zeros((1, 2, 10)), torch.zeros(1, 2, 10).cfloat(), None])
+def test_signals_are_tensors_of_real_samples(function, bad) -> None:
+    with pytest.raises(ValueError, match="tensors of real samples, got"):
+        function(torch.zeros(1, 2, 10), bad)
 
 
 @pytest.mark.parametrize("lengths", [[5], [900, 5], [0, 5], [5.0, 5.0], [True, True]])

@@ -60,3 +60,5 @@ def test_wrong_values_are_named() -> None:
         Levels(2).gains("loud")
     with pytest.raises(ValueError, match="NaN"):
         gathered(torch.tensor([[1.0, torch.nan]]), torch.ones(2)).gains()
+    with pytest.raises(ValueError, match="the mixture holds NaN"):
+        gathered(torch.ones(1, 2), torch.tensor([1.0, torch.nan])).gains()
