@@ -6,17 +6,18 @@ import functools
 import math
 from fractions import Fraction
 
+import numpy as np
 import torch
 from torch import Tensor
 from torchaudio.transforms import Resample
 
-_MAX_REDUCED_RATE = 12000
+_MAX_REDUCED_RATE = 1_000_000
 _FILTER_WIDTH, _ROLLOFF = 6, 0.99  # torchaudio's defaults
-_KEPT_SIZE = 250_000  # coefficients of a filter that is kept, about: a megabyte
+_MATRIX_SIZE = 250_000  # coefficients of torchaudio's filter, about: a megabyte
 
 
 def resample(wav: Tensor, orig_rate: int, new_rate: int, n_samples: int | None = None) -> Tensor:
-    """Resample the last axis (``torchaudio.functional.resample``, windowed sinc).
+    """Resample the last axis, to what ``torchaudio.functional.resample`` gives (windowed sinc).
 
     Args:
         wav: ``(..., T)``.
@@ -25,9 +26,10 @@ def resample(wav: Tensor, orig_rate: int, new_rate: int, n_samples: int | None =
         n_samples: exact length wanted: the end is cut or padded with zeros. By default
             ``ceil(T * new_rate / orig_rate)``.
 
-    The filter's size is the product of the reduced rates. Rates that have hardly a common divisor
-    and reach far, such as 96001 and 8000 Hz, are taken as the nearest ratio of smaller numbers, off
-    by less than 1e-4.
+    torchaudio's filter has as many coefficients as the product of the reduced rates. Where that is
+    much, as for 44101 and 8000 Hz, scipy applies the same filter without its zeros, on the CPU and
+    without gradients. Rates beyond a million that have hardly a common divisor are taken as the
+    nearest ratio of numbers up to that, off by less than 1e-6.
 
     Returns:
         ``(..., n_samples)``.
@@ -45,7 +47,7 @@ def resample(wav: Tensor, orig_rate: int, new_rate: int, n_samples: int | None =
             raise ValueError(f"{name} is {rate}, expected at least 1 Hz")
     expected = -(-wav.shape[-1] * new_rate // orig_rate)
     if orig_rate != new_rate and wav.shape[-1]:
-        wav = _filter(*rate_ratio(orig_rate, new_rate), wav.dtype, wav.device)(wav)
+        wav = _converted(wav, *rate_ratio(orig_rate, new_rate))
     if n_samples is None:
         n_samples = expected
     if wav.shape[-1] == n_samples:
@@ -72,7 +74,6 @@ class Resampler:
         # Frames of ``orig`` samples in, ``new`` samples out; a filter reaches so many to each side.
         reach = _FILTER_WIDTH / (_ROLLOFF * min(self._orig, self._new))
         self._margin = math.ceil(reach + 1 / self._orig)
-        self._convert = _new_filter(self._orig, self._new, torch.float32, torch.device("cpu"))
         self._buffer: Tensor | None = None
         self._passed = 0  # frames at the start of the buffer that are done
 
@@ -82,45 +83,67 @@ class Resampler:
             return wav
         self._buffer = wav if self._buffer is None else torch.cat([self._buffer, wav], -1)
         if end:
-            rest = self._converted()
+            rest = self._rest()
             self._buffer, self._passed = None, 0
             return rest
         done = self._buffer.shape[-1] // self._orig - self._margin
         if done <= self._passed:
             return wav[..., :0]
-        final = self._converted()[..., : (done - self._passed) * self._new]
+        final = self._rest()[..., : (done - self._passed) * self._new]
         kept = max(0, done - self._margin)
         self._buffer, self._passed = self._buffer[..., kept * self._orig :], done - kept
         return final
 
-    def _converted(self) -> Tensor:
+    def _rest(self) -> Tensor:
         """The buffer from the first frame that is not done on; its end lacks what is to come."""
         assert self._buffer is not None
         if not self._buffer.shape[-1]:
             return self._buffer
-        converted = self._convert.to(self._buffer.device)(self._buffer)
-        return converted[..., self._passed * self._new :]
+        return _converted(self._buffer, self._orig, self._new)[..., self._passed * self._new :]
 
 
-def _filter(old: int, new: int, dtype: torch.dtype, device: torch.device) -> Resample:
-    """What resamples; small filters are kept, as making one takes longer than using it."""
-    make = _kept_filter if old * new <= _KEPT_SIZE else _new_filter
-    return make(old, new, dtype, device)
+def _converted(wav: Tensor, old: int, new: int) -> Tensor:
+    """``ceil(T * new / old)`` samples of (..., T), T > 0."""
+    if old * new <= _MATRIX_SIZE:
+        return _matrix(old, new, wav.dtype, wav.device)(wav)
+    from scipy.signal import upfirdn
+
+    dtype = np.float64 if wav.dtype == torch.float64 else np.float32
+    taps, start = _taps(old, new, dtype)
+    samples = wav.cpu().numpy().astype(dtype, copy=False)
+    n_samples = -(-samples.shape[-1] * new // old)
+    found = upfirdn(taps, samples, new, old)[..., start : start + n_samples]
+    return torch.from_numpy(found).to(wav)
 
 
-def _new_filter(old: int, new: int, dtype: torch.dtype, device: torch.device) -> Resample:
+@functools.lru_cache(maxsize=64)
+def _matrix(old: int, new: int, dtype: torch.dtype, device: torch.device) -> Resample:
+    """What resamples by a convolution; kept, as making it takes longer than using it."""
     # Computed in float64: float32 would be off by 5e-5 at some pairs of rates.
     return Resample(old, new, dtype=torch.float64).to(device, dtype)
 
 
-_kept_filter = functools.lru_cache(maxsize=64)(_new_filter)
+@functools.lru_cache(maxsize=4)
+def _taps(old: int, new: int, dtype: type) -> tuple[np.ndarray, int]:
+    """The same filter at the rate that both rates divide.
+
+    Returns:
+        The filter, and how many of its first outputs lie before the first sample.
+    """
+    large, small = max(old, new), min(old, new)
+    half = math.ceil(_FILTER_WIDTH / _ROLLOFF * large)
+    times = _ROLLOFF / large * np.arange(-half, half + 1)
+    window = np.cos(np.clip(times / _FILTER_WIDTH, -1, 1) * np.pi / 2) ** 2
+    taps = _ROLLOFF * small / old * np.sinc(times) * window
+    before = -half % old  # the middle comes at an output
+    return np.pad(taps, (before, 0)).astype(dtype), (half + before) // old
 
 
 def rate_ratio(orig_rate: int, new_rate: int) -> tuple[int, int]:
     """Two small numbers in the ratio of the rates.
 
     >>> rate_ratio(44100, 8000), rate_ratio(96001, 8000)
-    ((441, 80), (12, 1))
+    ((441, 80), (96001, 8000))
     """
     ratio = Fraction(max(orig_rate, new_rate), min(orig_rate, new_rate))
     if ratio.numerator > _MAX_REDUCED_RATE:

@@ -222,8 +222,7 @@ def test_rates_with_hardly_a_common_divisor_need_no_huge_filter(rate):
     wav = resample(torch.sin(2 * torch.pi * 400 * t), rate, 8000)
     assert wav.shape == (8000,)
     expected = torch.sin(2 * torch.pi * 400 * torch.arange(8000) / 8000)
-    middle = slice(3500, 4500)
-    assert (wav - expected)[middle].abs().max() < 0.15  # 1e-4 of 200 periods
+    assert (wav - expected)[100:-100].abs().max() < 2e-3
 
 
 def test_a_length_that_is_wanted_is_given():
