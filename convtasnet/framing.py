@@ -40,10 +40,10 @@ class Framing:
 
     def count(self, length: Length) -> Length:
         """Frames of a waveform of ``length`` samples; of each, for a tensor of lengths."""
-        beyond = length + 2 * self.margin - self.kernel_size
-        if self.name != "drop":
-            beyond = beyond + self.stride - 1
-        frames = 1 + beyond // self.stride
+        incomplete = 0 if self.name == "drop" else self.stride - 1
+        # One sum, as each operator on a tensor of lengths is a launch.
+        beyond = 2 * self.margin - self.kernel_size + self.stride + incomplete
+        frames = (length + beyond) // self.stride
         return frames.clamp(min=1) if isinstance(frames, Tensor) else max(frames, 1)
 
     def framed(self, x: Tensor, n_frames: int) -> Tensor:

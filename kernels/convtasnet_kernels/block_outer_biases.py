@@ -24,10 +24,13 @@ def missing_biases(stack: Sequence[BlockParameters], outer: int, dtype: torch.dt
         outer: R + S.
         dtype: of the sums.
     """
-    biases = [F.pad(p.bias_out, (outer - len(p.bias_out), 0)) for p in stack]
-    before = torch.ones(len(stack) + 1, len(stack), device=biases[0].device, dtype=dtype).tril(-1)
+    *others, last = [p.bias_out for p in stack]
+    if len(last) < outer:  # a padding by nothing would be a copy
+        last = F.pad(last, (outer - len(last), 0))
+    biases = torch.stack([*others, last]).to(dtype)
+    before = torch.ones(len(stack) + 1, len(stack), device=biases.device, dtype=dtype).tril(-1)
     # A sum over a mask, as cumsum has no fixed order on a GPU.
-    return (before[:, :, None] * torch.stack(biases).to(dtype)).sum(1)
+    return (before[:, :, None] * biases).sum(1)
 
 
 def first_biases(stack: Sequence[BlockParameters], missing: Tensor) -> Tensor:
@@ -51,9 +54,12 @@ def last_bias_gradients(
     weights = torch.stack([p.weight_in[:, :, 0] for p in stack])
     later = torch.ones(len(stack), len(stack), device=d_first.device, dtype=d_first.dtype).triu(1)
     through = (later[:, :, None] * (weights * d_first[:, :, None]).sum(1)).sum(1)
-    return d_outer + F.pad(through, (0, len(d_outer) - through.shape[1]))
+    gradients = d_outer.repeat(len(stack), 1)
+    gradients[:, : through.shape[1]] += through
+    return gradients
 
 
 def add_missing_inputs(d_weights: Tensor, d_first: Tensor, missing: Tensor) -> None:
     """Adds to gradients of weight_in (n, H, R, 1), in place, what the maps that they saw lacked."""
-    d_weights += (d_first[:, :, None] * missing[:-1, None, : d_weights.shape[2]])[..., None]
+    residual = missing[:-1, None, : d_weights.shape[2], None]
+    d_weights.addcmul_(d_first[:, :, None, None], residual)

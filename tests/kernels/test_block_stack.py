@@ -14,9 +14,15 @@ import torch
 from block_cases import Case, Setting, make_case, wide, written_out
 from norm_cases import INTERPRET
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from convtasnet_kernels import backend, block_products
 from convtasnet_kernels.block_op import tcn_blocks
+from convtasnet_kernels.block_outer_biases import (
+    first_biases,
+    last_bias_gradients,
+    missing_biases,
+)
 from convtasnet_kernels.block_parameters import BlockParameters
 
 pytestmark = pytest.mark.usefixtures("exact_products")
@@ -36,6 +42,19 @@ def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     from convtasnet_kernels import block_rows
 
     monkeypatch.setattr(block_rows, "TILE", (2, 1))
+
+
+class CountedOperators(TorchDispatchMode):
+    """The names of all operators of a block that do something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not func.is_view:
+            self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
 
 
 def make_stack(setting: Setting, device: str, dtype: torch.dtype) -> tuple[Case, list[Any]]:
@@ -183,3 +202,18 @@ def test_rows_are_put_together_and_taken_out(device: str, dtype: torch.dtype) ->
     expected = (total[:, 1:4].float() + bias[:, None]).to(dtype)
     rounding = 2**-7 if INTERPRET else 0.0  # the interpreter cuts 16 bits off instead of rounding
     torch.testing.assert_close(path.taken_rows(total, 1, 3, bias), expected, rtol=rounding, atol=0)
+
+
+@pytest.mark.parametrize("residual", [True, False])
+def test_biases_of_many_blocks_take_no_more_operators(residual: bool) -> None:
+    """Each is a launch."""
+    _, stack = make_stack(Setting("cumulative", residual=residual), "cpu", torch.float32)
+    outer = len(stack[0].bias_out)
+    counts = []
+    for blocks in (stack, [*stack[:-1], *stack]):
+        with CountedOperators() as counted:
+            missing = missing_biases(blocks, outer, torch.float32)
+            first_biases(blocks, missing)
+            last_bias_gradients(blocks, torch.randn(len(blocks), 40), torch.randn(outer))
+        counts.append(counted.names)
+    assert counts[0] == counts[1]
