@@ -69,8 +69,7 @@ class StatisticsNodes:
         sums = graph.node("Concat", *self.sums, axis=0)
         sums = graph.node("Reshape", sums, graph.integers(2 * len(self.norms), -1))
         sums = graph.node("Cast", sums, to=TensorProto.DOUBLE)
-        if self.grow is not None:
-            sums = graph.node("Mul", sums, self.grow)
+        sums = self._times(sums, self.grow)
         if self.frames > 1:
             sums = graph.node("ReduceSum", sums, graph.integers(1), keepdims=1)
         sums = graph.node("Add", sums, self.before)
@@ -88,18 +87,19 @@ class StatisticsNodes:
             for each in (rows, graph.node("Mul", rows, rows))
         ]
         self.sums += pair
-        factor = self._factor(norm.channels)
-        factors = [factor, self.undivided if norm.kind == "cumulative_legacy" else factor]
+        factor: str | None = self._factor(norm.channels)
+        factors = [factor, factor]
+        if norm.kind == "cumulative_legacy":
+            factors[1] = self.faded and graph.node("Cast", self.faded, to=TensorProto.FLOAT)
         return [
-            graph.node("Add", graph.node("Mul", self._cumulated(sums), factor), before)
+            graph.node("Add", self._times(self._cumulated(sums), factor), before)
             for sums, factor, before in zip(pair, factors, self.moments[norm.number], strict=True)
         ]
 
     def _cumulated(self, sums: str) -> str:
         """Sums (k,) over the frames up to each; by no product, in which NaN would go backward."""
         graph = self.graph
-        if self.grow_float is not None:
-            sums = graph.node("Mul", sums, self.grow_float)
+        sums = self._times(sums, self.grow_float)
         if self.frames == 1:
             return sums
         frames = graph.constant(np.int64(0))  # the axis
@@ -118,20 +118,21 @@ class StatisticsNodes:
                 scales[i, 1], legacy[i, 1] = 0, 1
         moments = self._scaled(scales, self.share)
         if legacy.any():  # see convtasnet.other_norms
-            undivided = self.faded or graph.node("Div", self.counts, self.counts)
-            self.undivided = graph.node("Cast", undivided, to=TensorProto.FLOAT)
-            moments = graph.node("Add", moments, self._scaled(legacy, undivided))
+            moments = graph.node("Add", moments, self._scaled(legacy, self.faded))
         moments = graph.node("Cast", moments, to=TensorProto.FLOAT)
         moments = graph.node("Reshape", moments, graph.integers(-1))
         n_values = 2 * len(self.norms)
         split = graph.nodes_of("Split", moments, n_outputs=n_values, axis=0, num_outputs=n_values)
         return [split[i : i + 2] for i in range(0, n_values, 2)]
 
-    def _scaled(self, scales: np.ndarray, factor: str) -> str:
-        """The state times one number for each sum and one for each frame, (2 · M, k)."""
+    def _scaled(self, scales: np.ndarray, factor: str | None) -> str:
+        """The state times one number for each sum and one for each frame, (2 · M, k or 1)."""
         graph = self.graph
         sums = graph.node("Mul", self.before, graph.constant(scales.reshape(-1, 1)))
-        return graph.node("Mul", sums, factor)
+        return self._times(sums, factor)
+
+    def _times(self, values: str, factor: str | None) -> str:
+        return values if factor is None else self.graph.node("Mul", values, factor)
 
     def _factor(self, channels: int) -> str:
         """What sums (k,) are multiplied by to be means."""

@@ -46,8 +46,11 @@ def test_files_equal_the_model(changes: dict[str, Any], frames: int) -> None:
 
 @pytest.mark.parametrize("frames", [1, 10, 100])
 @pytest.mark.parametrize("half_life", [None, 0.1])
-def test_pushes_of_any_length_equal_those_of_a_stream(half_life: float | None, frames: int) -> None:
-    model = causal()
+@pytest.mark.parametrize("norm", ["cumulative", "cumulative_legacy"])
+def test_pushes_of_any_length_equal_those_of_a_stream(
+    norm: str, half_life: float | None, frames: int
+) -> None:
+    model = causal(norm=norm)
     file = exported(model, frames, decay=decay_of(model, half_life))
     assert check_streaming(model, file, half_life) < 1e-5
 
