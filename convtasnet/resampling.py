@@ -139,6 +139,15 @@ def _taps(old: int, new: int, dtype: type) -> tuple[np.ndarray, int]:
     return np.pad(taps, (before, 0)).astype(dtype), (half + before) // old
 
 
+def filter_reach(orig_rate: int, new_rate: int) -> int:
+    """Input samples to each side of an output sample that it is made of.
+
+    >>> filter_reach(8000, 16000), filter_reach(16000, 8000)
+    (7, 13)
+    """
+    return math.ceil(_FILTER_WIDTH * max(orig_rate, new_rate) / (_ROLLOFF * new_rate))
+
+
 def rate_ratio(orig_rate: int, new_rate: int) -> tuple[int, int]:
     """Two small numbers in the ratio of the rates.
 

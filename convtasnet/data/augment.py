@@ -13,6 +13,8 @@ from convtasnet.data.mixing import MAX_GAIN_DB, PEAK
 from convtasnet.data.noise import check_choice
 
 TARGETS = ("reverberant", "direct")
+USUAL_SPEEDS = (0.95, 1.05)
+SPEED_LIMITS = (0.5, 2.0)
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,9 @@ class Augment:
             unless there are no listed mixtures (``speakers.SpeakersData``).
         epoch_size: mixtures in an epoch; None: as many as the set lists.
         gain_db: largest relative gain of a talker in dB (``mixing.paired_gains``).
-        speed: whether each talker is played at 0.95 to 1.05 times its speed, in steps of 0.01
-            (pitch and formants change with it).
+        speed: (lowest, highest) between which the speed of each talker is drawn, in steps of 0.01,
+            within ``SPEED_LIMITS``; pitch and formants change with it. True: ``USUAL_SPEEDS``,
+            False: speeds stay as they are.
         peak: largest absolute sample of a mixture and its sources; or (lowest, highest), between
             which it is drawn, uniform in dB.
         noise_root: folder or csv of noise recordings; None: the noise of the set, if it has any.
@@ -49,7 +52,7 @@ class Augment:
     remix: bool | None = None
     epoch_size: int | None = None
     gain_db: float = MAX_GAIN_DB
-    speed: bool = False
+    speed: bool | Sequence[float] = False
     peak: float | Sequence[float] = PEAK
     noise_root: str | os.PathLike[str] | None = None
     snr: Sequence[float] = (-6.0, 3.0)
@@ -64,10 +67,9 @@ class Augment:
             root = getattr(self, name)
             if root is not None:
                 object.__setattr__(self, name, os.path.abspath(os.path.expanduser(root)))
-        for name, none in (("remix", True), ("speed", False)):
-            value = getattr(self, name)
-            if not isinstance(value, bool) and not (none and value is None):
-                raise ValueError(f"{name} is {value!r}, expected true or false")
+        if self.remix is not None and not isinstance(self.remix, bool):
+            raise ValueError(f"remix is {self.remix!r}, expected true or false")
+        object.__setattr__(self, "speed", _speeds(self.speed))
         if self.epoch_size is not None and self.epoch_size < 1:
             raise ValueError(f"epoch_size is {self.epoch_size}, expected 1 or more")
         if not 0 <= self.gain_db < math.inf:
@@ -79,6 +81,14 @@ class Augment:
             self._refuse("training uses its mixtures as they are: set data.remix=true")
         elif self.target != "reverberant" and self.rir_root is None:
             raise ValueError(f"target is '{self.target}', but there are no rooms: set rir_root")
+
+    @property
+    def speeds(self) -> range:
+        """In percent."""
+        if self.speed is False:
+            return range(100, 101)
+        low, high = USUAL_SPEEDS if self.speed is True else self.speed
+        return range(round(100 * low), round(100 * high) + 1)
 
     @property
     def peaks(self) -> tuple[float, float]:
@@ -95,6 +105,20 @@ class Augment:
             value = getattr(self, name)
             if value != default:
                 raise ValueError(f"{name} is {value}, but {reason}")
+
+
+def _speeds(value: Any) -> bool | tuple[float, float]:
+    """The setting, checked."""
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise ValueError(f"speed is {value!r}, expected true, false or [lowest, highest]")
+    found = _range("speed", value)
+    if not SPEED_LIMITS[0] <= found[0] <= found[1] <= SPEED_LIMITS[1]:
+        raise ValueError(f"speed is {value!r}, expected numbers from 0.5 to 2")
+    if any(abs(100 * speed - round(100 * speed)) > 1e-6 for speed in found):
+        raise ValueError(f"speed is {value!r}, expected multiples of 0.01")
+    return found
 
 
 def _range(name: str, values: Any) -> tuple[float, float]:

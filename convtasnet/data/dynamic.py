@@ -20,7 +20,7 @@ from convtasnet.data.plan import Plan, Planner, needed
 from convtasnet.data.recordings import Recordings
 from convtasnet.data.resident import ResidentAudio
 from convtasnet.data.reverb import in_rooms
-from convtasnet.data.speed import SPEEDS, change_speed
+from convtasnet.data.speed import change_speed
 from convtasnet.data.words import Fields
 from convtasnet.resampling import resample
 
@@ -90,7 +90,7 @@ class DynamicMixtures(EpochDataset):
             augment,
             seed,
         )
-        self._crop_window = int(needed(self.n_samples, SPEEDS[-1] if augment.speed else 100))
+        self._crop_window = int(needed(self.n_samples, augment.speeds[-1]))
         first_room = len(ordered.talkers) + n_noises
         self._room_window = int(self.recordings.lengths[first_room:].max(initial=0))
         self.window = max(self._crop_window, self._room_window)
@@ -135,7 +135,9 @@ class DynamicMixtures(EpochDataset):
         sources = crops.take_along_dim(chosen[..., None], 2).squeeze(2).float()
         levels = padded.take_along_dim(chosen, 2).squeeze(2)
         if self.augment.speed:
-            sources = change_speed(sources, fields["percents"], fields["played"], self.n_samples)
+            speeds = self.augment.speeds
+            percents, played = fields["percents"], fields["played"]
+            sources = change_speed(sources, percents, played, self.n_samples, speeds)
         targets = None
         if "rooms" in fields:
             # The scale of a response doesn't matter, as its talker is leveled.

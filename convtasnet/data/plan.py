@@ -10,7 +10,6 @@ import numpy as np
 from convtasnet.data.augment import Augment
 from convtasnet.data.draws import Key, below, distinct, uniforms
 from convtasnet.data.mixing import paired_gains
-from convtasnet.data.speed import SPEEDS
 
 TRIES = 4
 
@@ -86,7 +85,7 @@ class Planner:
         members = _of_groups(distinct(len(self.speakers) - 1, who), self.speakers, which)
         percents = np.full_like(members, 100)
         if self.augment.speed:
-            percents = SPEEDS[0] + below(len(SPEEDS), pace)
+            percents = self.augment.speeds[0] + below(len(self.augment.speeds), pace)
         counts = np.minimum(self.lengths[members], needed(self.n_samples, percents))
         played = np.minimum(-(-counts * 100 // percents), self.n_samples)
         gains = paired_gains(gain, n, self.augment.gain_db)

@@ -184,7 +184,10 @@ def test_a_noise_list_may_be_a_csv(root, tmp_path):
         ({"peak": 0}, r"peak is .*, expected numbers above 0 and up to 1"),
         ({"peak": [0.5, 1.1]}, "peak is .*1.1.*, expected numbers above 0"),
         ({"gain_db": -1}, "gain_db is -1, expected a number of dB from 0 on"),
-        ({"speed": "yes"}, "speed is 'yes', expected true or false"),
+        ({"speed": "yes"}, "speed is 'yes', expected true, false or "),
+        ({"speed": [0.9]}, r"speed is \[0.9\], expected \[lowest, highest\]"),
+        ({"speed": [0.4, 1.1]}, r"speed is \[0.4, 1.1\], expected numbers from 0.5 to 2"),
+        ({"speed": [0.955, 1.0]}, r"speed is .*, expected multiples of 0.01"),
         ({"remix": False}, "speakers are always mixed"),
     ],
 )

@@ -107,7 +107,7 @@ def assert_same(made, read, atol):
         {"n_src": 3},
         {"speed": True},
         {"segment": 0.2125},  # no whole number of frames
-        {"segment": 0.2125, "speed": True},
+        {"segment": 0.2125, "speed": [0.7, 1.4]},
         {"segment": 5.0, "seed": 3},  # nothing is as long
         {"check": "headers"},
     ],
@@ -362,7 +362,9 @@ def unwaited(batches):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("changes", [{}, {"speed": True}, {"n_src": 3, "segment": 0.2125}, *AROUND])
+@pytest.mark.parametrize(
+    "changes", [{}, {"speed": [0.8, 1.2]}, {"n_src": 3, "segment": 0.2125}, *AROUND]
+)
 def test_a_gpu_gives_the_batches_of_the_files(speakers, surroundings, changes, caplog):
     device = torch.device("cuda", 0)
     changes = around(surroundings, changes)

@@ -3,17 +3,20 @@
 import pytest
 import torch
 
-from convtasnet.data.speed import SPEEDS, change_speed
+from convtasnet.data.speed import change_speed
 from convtasnet.resampling import resample
+
+USUAL = range(95, 106)
 
 
 @pytest.mark.parametrize("n_samples", [1, 37, 1000, 1234])
-def test_every_speed_is_that_of_resampling(n_samples):
-    percents = torch.tensor(SPEEDS)
-    signals = torch.randn(len(SPEEDS), -(-n_samples * SPEEDS[-1] // 100))
-    lengths = torch.full((len(SPEEDS),), n_samples)
-    changed = change_speed(signals, percents, lengths, n_samples)
-    for signal, percent, one in zip(signals, SPEEDS, changed, strict=True):
+@pytest.mark.parametrize("speeds", [USUAL, range(50, 201, 1), range(120, 131), range(80, 91)])
+def test_every_speed_is_that_of_resampling(speeds, n_samples):
+    percents = torch.tensor(speeds)
+    signals = torch.randn(len(speeds), -(-n_samples * speeds[-1] // 100))
+    lengths = torch.full((len(speeds),), n_samples)
+    changed = change_speed(signals, percents, lengths, n_samples, speeds)
+    for signal, percent, one in zip(signals, speeds, changed, strict=True):
         expected = resample(signal, percent, 100)[:n_samples]
         torch.testing.assert_close(one, expected, rtol=0, atol=1e-5)
 
@@ -24,7 +27,7 @@ def test_signals_that_end_early():
     signals[..., :count] = torch.randn(2, 2, count)
     percents = torch.tensor([[95, 100], [101, 105]])
     lengths = -(-count * 100 // percents)
-    changed = change_speed(signals, percents, lengths, 1000)
+    changed = change_speed(signals, percents, lengths, 1000, USUAL)
     for i in range(2):
         for j in range(2):
             length = int(lengths[i, j])
