@@ -19,6 +19,7 @@ from torchmetrics import MeanMetric
 from convtasnet.checkpoint import ENTRY, checkpoint_entry, plain_keys
 from convtasnet.epoch_mean import EpochMean
 from convtasnet.flat_adam import join_updates
+from convtasnet.flat_clip import clipped_as_one
 from convtasnet.graphed_loss import GraphedLoss, LossOfBatch
 from convtasnet.loss_watch import LossWatch, StuckLoss
 from convtasnet.metrics import (
@@ -207,6 +208,20 @@ class SeparationSystem(L.LightningModule):
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": scheduler, "interval": "epoch", "monitor": self.monitor},
         }
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Lightning's clipping; that by the norm in a few launches where it can be."""
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        by_norm = gradient_clip_val and gradient_clip_algorithm in (None, "norm")
+        if not by_norm or not clipped_as_one(parameters, float(gradient_clip_val or 0)):
+            super().configure_gradient_clipping(
+                optimizer, gradient_clip_val, gradient_clip_algorithm
+            )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what rebuilds the model."""

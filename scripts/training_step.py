@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from convtasnet.flat_adam import join_updates
+from convtasnet.flat_clip import clipped_as_one
 from convtasnet.graphed_loss import GraphedLoss, LossOfBatch
 from convtasnet.losses import pit_loss
 from convtasnet_kernels.timing.stopwatch import event_time, graph_time, wall_time
@@ -123,7 +124,8 @@ class TrainingStep:
         with self._autocast():
             loss = self.loss(self.mixture, self.sources, self.lengths)
         loss.backward()
-        nn.utils.clip_grad_norm_(self.parameters, MAX_NORM)
+        if not clipped_as_one(self.parameters, MAX_NORM):
+            nn.utils.clip_grad_norm_(self.parameters, MAX_NORM)
         self.optimizer.step()
         return loss.detach()
 
