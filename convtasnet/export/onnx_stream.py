@@ -1,4 +1,7 @@
-"""A host of streaming ONNX files: samples in, voices out. NumPy and ONNX Runtime alone."""
+"""A host of streaming ONNX files: samples in, voices out. NumPy and ONNX Runtime alone.
+
+This file needs nothing else of the project: it may be copied to where the stream runs.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 import onnxruntime
 
 RINGS = "past_"  # the states whose new rows are appended
+NUMBERS = ("sample_rate", "n_src", "kernel_size", "stride", "frames", "margin", "complete")
 
 
 class OnnxStream:
@@ -22,6 +26,9 @@ class OnnxStream:
         sample_rate: Hz.
         n_src: voices.
         frames: most frames of a step; longer pushes take several.
+
+    Raises:
+        ValueError: the file is none of those, or of a version that did without something.
     """
 
     def __init__(self, file: str | PathLike[str] | bytes, threads: int = 1) -> None:
@@ -32,15 +39,29 @@ class OnnxStream:
             options,
             providers=["CPUExecutionProvider"],
         )
-        about: dict[str, Any] = dict(self.session.get_modelmeta().custom_metadata_map)
-        self.backs = [int(back) for back in about.pop("backs").split(",") if back]
-        about = {name: int(value) for name, value in about.items()}
+        self.outputs = [output.name for output in self.session.get_outputs()]
+        meta = self.session.get_modelmeta().custom_metadata_map
+        self._check(file, meta)
+        self.backs = [int(back) for back in meta["backs"].split(",") if back]
+        about = {name: int(meta[name]) for name in NUMBERS}
         self.sample_rate, self.n_src = about["sample_rate"], about["n_src"]
         self.frames, self.stride = about["frames"], about["stride"]
         self.kernel_size = about["kernel_size"]
         self.margin, self.complete = about["margin"], bool(about["complete"])
-        self.outputs = [output.name for output in self.session.get_outputs()]
         self.reset()
+
+    def _check(self, file: str | PathLike[str] | bytes, meta: dict[str, str]) -> None:
+        kind, missing = "metadata", [name for name in (*NUMBERS, "backs") if name not in meta]
+        if not missing:
+            states = {value.name for value in self.session.get_inputs()} - {"samples"}
+            needed = {"new_frames" if name == "taps" else f"next_{name}" for name in states}
+            kind, missing = "outputs", sorted((needed | {"voices"}).difference(self.outputs))
+        if missing:
+            raise ValueError(
+                f"{'the ONNX file' if isinstance(file, bytes) else file} lacks the {kind} "
+                f"{', '.join(missing)}: it is no file for streams, or one of another version; make "
+                "it anew with scripts/export.py --streaming"
+            )
 
     def reset(self) -> None:
         """Begin a new stream."""

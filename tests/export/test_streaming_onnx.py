@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,8 @@ import torch
 from streamed import VARIANTS, causal
 
 from convtasnet import ConvTasNet, StreamingSeparator
+from convtasnet.export import onnx_stream
+from convtasnet.export.builder import GraphBuilder
 from convtasnet.export.onnx_stream import OnnxStream
 from convtasnet.export.streaming_graph import streaming_graph
 from convtasnet.export.verify import babble
@@ -98,11 +102,15 @@ def test_int8_is_close() -> None:
     assert 1e-6 < noise < 1e-2
 
 
+@pytest.mark.parametrize("length", [5, 1003])
 @pytest.mark.parametrize("frames", [2, 10])  # some blocks' frames are picked out; none are
-def test_the_example_needs_neither_torch_nor_this_project(tmp_path: Path, frames: int) -> None:
+def test_the_example_needs_neither_torch_nor_this_project(
+    tmp_path: Path, frames: int, length: int
+) -> None:
     model = causal()
     (tmp_path / "stream.onnx").write_bytes(exported(model, frames))
-    mixture = babble(1003)
+    shutil.copy(onnx_stream.__file__, tmp_path)
+    mixture = babble(length)
     blocked = "import sys; sys.modules.update(torch=None, convtasnet=None, convtasnet_kernels=None)"
     code = f"{blocked}; sys.argv = ['', 'stream.onnx']; exec(open({str(EXAMPLE)!r}).read())"
     done = subprocess.run(
@@ -110,12 +118,37 @@ def test_the_example_needs_neither_torch_nor_this_project(tmp_path: Path, frames
         input=mixture.numpy().tobytes() + b"\0",  # and a part of a sample
         capture_output=True,
         cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ""},
     )
     assert done.returncode == 0, done.stderr
     voices = np.frombuffer(done.stdout, np.float32).reshape(-1, 2).T
-    assert voices.shape == (2, 992)
+    assert voices.shape == (2, length)
     with torch.no_grad():
-        np.testing.assert_allclose(voices, model(mixture).numpy()[:, :992], atol=1e-5)
+        np.testing.assert_allclose(voices, model(mixture).numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("as_bytes", [True, False])
+def test_files_of_other_versions_are_told(tmp_path: Path, as_bytes: bool) -> None:
+    whole = streaming_graph(fold(causal()), 2)
+    kept = [each for each in whole.metadata_props if each.key not in ("margin", "backs")]
+    del whole.metadata_props[:]
+    whole.metadata_props.extend(kept)
+    path = tmp_path / "old.onnx"
+    path.write_bytes(whole.SerializeToString())
+    name = "the ONNX file" if as_bytes else str(path)
+    expected = f"{name} lacks the metadata margin, backs: .* scripts/export.py --streaming"
+    with pytest.raises(ValueError, match=expected):
+        OnnxStream(path.read_bytes() if as_bytes else path)
+
+
+def test_outputs_of_other_versions_are_told() -> None:
+    graph = GraphBuilder()
+    samples = graph.input("samples", np.float32, ["k"])
+    graph.output("voices", graph.node("Neg", samples), np.float32, ["k"])
+    graph.output("rest", graph.node("Abs", graph.input("tail", np.float32, [8])), np.float32, [8])
+    file = graph.model(dict.fromkeys((*onnx_stream.NUMBERS, "backs"), "1")).SerializeToString()
+    with pytest.raises(ValueError, match="lacks the outputs next_tail: it is no file for streams"):
+        OnnxStream(file)
 
 
 @pytest.mark.parametrize(("frames", "picked"), [(1, 6), (2, 4), (4, 2), (10, 0)])
