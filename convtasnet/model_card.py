@@ -51,12 +51,17 @@ def model_card(
         limits=texts.get("limits", UNKNOWN),
         license=license or UNKNOWN,
         scores=_rows(scores),
-        scored_on=f"Means over {scores.get('n')} mixtures ({scores.get('split', 'test')} set).",
+        scored_on=_scored_on(scores, texts.get("scored_on")),
         model=dict(model_args),
         parameters=f"{n_parameters:,}",
         source=about.get("source"),
         training=json.dumps(training, indent=2, ensure_ascii=False) if training else "",
     )
+
+
+def _scored_on(scores: Mapping[str, Any], text: str | None) -> str:
+    means = f"Means over {scores.get('n')} mixtures ({scores.get('split', 'test')} set)"
+    return f"{means}: {text}" if text else f"{means}."
 
 
 def _rows(scores: Mapping[str, Any]) -> list[tuple[str, ...]]:

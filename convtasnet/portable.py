@@ -3,8 +3,8 @@
 ``config.json`` holds the format's version, the constructor arguments of ``ConvTasNet``, the
 resolved configuration of the training and what is known of the model: ``scores`` (as evaluation
 gives them), ``source`` (of an imported one), ``software``, ``card`` (``name``, ``use``, ``data``,
-``license`` and ``limits``, texts for the model card). Absolute paths in it are cut to their last
-part: they say nothing on another machine, and are nobody's business there.
+``scored_on``, ``license`` and ``limits``, texts for the model card). Absolute paths in it are cut
+to their last part: they say nothing on another machine, and are nobody's business there.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 CARD = {
     "name": "of the model, the card's title",
     "data": "text on the training data",
+    "scored_on": "text on the data of the scores: what, and whether training knew it",
     "license": "identifier of the license of the weights, such as MIT or cc-by-4.0",
     "limits": "text on what the model cannot do",
 }
@@ -43,7 +44,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--scores", type=Path, metavar="JSON", help="summary.json of an evaluation")
     parser.add_argument("--half", action="store_true", help="weights in float16")
     for name, help in CARD.items():
-        parser.add_argument(f"--{name}", metavar="TEXT", help=help)
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="TEXT", help=help)
     return parser.parse_args()
 
 

@@ -78,13 +78,15 @@ def test_packaging_a_training_checkpoint(packaged: Run, tmp_path: Path) -> None:
     summary = {"n": 4, "si_sdr": 5.0, "si_sdri": 5.5, "split": "test", "reasons": {}, "model": {}}
     (tmp_path / "summary.json").write_text(json.dumps(summary))
     texts = {"--name": "Voices", "--data": "made up", "--license": "MIT", "--limits": "many"}
+    texts["--scored-on"] = "two rooms"
     words = [word for pair in texts.items() for word in pair]
     out = tmp_path / "out"
     scores = tmp_path / "summary.json"
     code, printed, _ = packaged(best, "--out", out, "--half", "--scores", scores, *words)
     assert (code, printed) == (0, f"{out}\n")
     card = (out / "README.md").read_text()
-    for text in ("# Voices", "made up", "license: mit", "many", "5.00 dB | 5.50 dB", "4 mixtures"):
+    expected = ("# Voices", "made up", "license: mit", "many", "5.00 dB | 5.50 dB")
+    for text in (*expected, "4 mixtures (test set): two rooms"):
         assert text in card
     model = ConvTasNet.from_pretrained(out)
     assert model.about["scores"] == {"n": 4, "si_sdr": 5.0, "si_sdri": 5.5, "split": "test"}

@@ -71,7 +71,7 @@ def test_the_card_says_what_one_must_know(model: ConvTasNet) -> None:
     texts, scores = model.about["card"], model.about["scores"]
     for text in (*texts.values(), "LibriSpeech", "CC BY 4.0", "license: cc-by-4.0"):
         assert text in card
-    assert set(texts) == {"name", "use", "data", "license", "limits"}
+    assert set(texts) == {"name", "use", "data", "scored_on", "license", "limits"}
     assert f"{scores['si_sdr']:.2f} dB | {scores['si_sdri']:.2f} dB" in card
     assert f"{scores['n']} mixtures (test set)" in card
 
