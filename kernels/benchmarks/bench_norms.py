@@ -24,7 +24,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from compile_ahead import Task, compile_ahead
@@ -50,10 +50,15 @@ from convtasnet_kernels.backend import triton_import_error
 PLOTTED = ("cumulative", "global", "layer")
 
 
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with an argument, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} (see {self.prog} --help)\n")
+
+
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--family", nargs="+", choices=FAMILIES, default=FAMILIES, help="norms (default: all)")
     add("--shape", nargs="+", type=shape, help="maps as 8x512x4000, 4096x1024 for the layer norm")
@@ -216,13 +221,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run(args)
         return 0
     if not torch.cuda.is_available():
-        print("bench_norms.py: no CUDA device here; --device cpu times the CPU", file=sys.stderr)
+        print("error: no CUDA device here; --device cpu times the CPU", file=sys.stderr)
         return 2
     if args.plots:
         from size_plots import missing
 
         if missing():
-            print(f"bench_norms.py: --plots needs {' and '.join(missing())}", file=sys.stderr)
+            print(f"error: --plots needs {' and '.join(missing())}", file=sys.stderr)
             return 2
     with torch.cuda.stream(torch.cuda.Stream()):
         run(args)

@@ -210,8 +210,10 @@ def test_wrong_arguments_are_named_before_any_work(
 ) -> None:
     with pytest.raises(SystemExit) as stop:
         bench_norms.main(arguments)
-    assert stop.value.code == 2
-    assert named in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert (stop.value.code, said.count("\n")) == (2, 1)
+    assert said.startswith("error: ")
+    assert named in said
 
 
 @pytest.mark.parametrize("text", ["8", "8xx4", "0x4x4", "8,512,4000"])
@@ -246,7 +248,7 @@ def test_plots_need_packages(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(size_plots, "NEEDS", ("no_such_package",))
     assert bench_norms.main(["--plots", "plots"]) == 2
-    assert capsys.readouterr().err == "bench_norms.py: --plots needs no_such_package\n"
+    assert capsys.readouterr().err == "error: --plots needs no_such_package\n"
 
 
 class _Count(torch.autograd.Function):
