@@ -51,9 +51,10 @@ PLOTTED = ("cumulative", "global", "layer")
 
 
 class Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong with an argument, without the usage."""
+    """A parser whose errors take one line."""
 
     def error(self, message: str) -> NoReturn:
+        """Say what is wrong, without the usage, and exit."""
         self.exit(2, f"error: {message} (see {self.prog} --help)\n")
 
 
