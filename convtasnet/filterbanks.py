@@ -19,7 +19,8 @@ from asteroid_filterbanks import (
     multiphase_gammatone_fb,
 )
 from torch import Tensor
-from torch.nn import functional as F
+
+from convtasnet_kernels import overlap_add
 
 MIN_GAMMATONE_FILTERS = 48  # 24 center frequencies, two signs each
 
@@ -52,18 +53,14 @@ class FrameDecoder(Decoder):
 
     def forward(self, spec: Tensor) -> Tensor:
         """Map (B, n_feats_out, F) to (B, 1, T)."""
-        return self.overlap_add(self.frames(spec))
+        frames = self.frames(spec)
+        length = (frames.shape[2] - 1) * self.stride + frames.shape[1]
+        return overlap_add(frames, self.stride, length)[:, None]
 
     def frames(self, spec: Tensor) -> Tensor:
         """Map (B, n_feats_out, F) to the samples of each frame, (B, L, F)."""
         filters = self.get_filters()[:, 0]
         return torch.bmm(filters.mT.expand(spec.shape[0], -1, -1), spec)
-
-    def overlap_add(self, frames: Tensor) -> Tensor:
-        """Map the samples of each frame, (B, L, F), to (B, 1, T)."""
-        kernel_size, n_frames = frames.shape[1:]
-        length = (n_frames - 1) * self.stride + kernel_size
-        return F.fold(frames, (1, length), (1, kernel_size), stride=(1, self.stride))[:, :, 0]
 
 
 class SincFilterbank(ParamSincFB):

@@ -50,7 +50,3 @@ class Framing:
         """Pad or cut x (..., T) to what so many frames cover."""
         covered = (n_frames - 1) * self.stride + self.kernel_size
         return nn.functional.pad(x, (self.margin, covered - self.margin - x.shape[-1]))
-
-    def unframed(self, y: Tensor, length: int) -> Tensor:
-        """Take the ``length`` samples of the waveform out of y (..., covered); zeros where none."""
-        return nn.functional.pad(y, (-self.margin, length + self.margin - y.shape[-1]))

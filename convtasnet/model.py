@@ -14,7 +14,7 @@ from convtasnet.lengths import checked_lengths
 from convtasnet.norms import valid_frames
 from convtasnet.other_norms import ALL_NORMS, LOOK_AHEAD
 from convtasnet.separator import CONV_PADDINGS, MASK_ACTIVATIONS, Separator
-from convtasnet_kernels import decode_masked
+from convtasnet_kernels import decode_masked, overlap_add
 from convtasnet_kernels.backend import runs_in_triton
 
 # Rows of so many frames start at 16-byte addresses: unaligned products and norms take up to twice
@@ -176,33 +176,28 @@ class ConvTasNet(nn.Module, HubModel):
             frames = self.framing.count(lengths)
             x = torch.where(valid_frames(x, lengths), x, 0.0)
         x = self.framing.framed(x, n_frames + -n_frames % self.frame_alignment)
-        y = self.framing.unframed(self._separate(x, n_frames, frames), length)
-        if lengths is not None:
-            y = torch.where(valid_frames(y, lengths), y, 0.0)
+        samples = self._separate(x, n_frames, frames)
+        with torch.autocast(x.device.type, enabled=False):
+            y = overlap_add(
+                samples, self.stride, length, self.framing.margin, n_frames, frames, lengths
+            ).unflatten(0, (x.shape[0], self.n_src))
         return y.squeeze(0) if mix.ndim == 1 else y
 
     def _separate(self, x: Tensor, n_frames: int, frames: Tensor | None) -> Tensor:
-        """Map x (B, 1, T) of whole frames, ``n_frames`` of them valid, to (B, n_src, T' <= T).
+        """Map x (B, 1, T) of whole frames F to the samples (B·n_src, L, F) of each source's.
 
         Waveforms keep float32 under autocast: bfloat16 would add noise at −50 dB.
 
         Args:
             x: the waveforms.
-            n_frames: those after it are there for the alignment.
+            n_frames: valid ones; those after them are there for the alignment.
             frames: valid frames of each item, (B,), or None where ``n_frames`` are.
         """
         with torch.autocast(x.device.type, enabled=False):
             features = self.encoder(x)
         if self.encoder_act == "relu":
             features = features.relu()
-        samples = self._decoded(features, self._seen(features, n_frames, frames))
-        with torch.autocast(x.device.type, enabled=False):
-            samples = samples[..., :n_frames].unflatten(0, (x.shape[0], self.n_src))
-            if frames is not None:
-                valid = valid_frames(samples[:, 0], frames)
-                samples = torch.where(valid[:, None], samples, 0.0)
-            y = self.decoder.overlap_add(samples.flatten(0, 1))
-        return y.reshape(x.shape[0], self.n_src, y.shape[-1])
+        return self._decoded(features, self._seen(features, n_frames, frames))
 
     def _decoded(self, features: Tensor, seen: Tensor | None) -> Tensor:
         """Samples (B·n_src, L, F) of each source's frames, of which the separator sees so many."""

@@ -9,6 +9,7 @@ from convtasnet_kernels.depthwise_op import depthwise_conv
 from convtasnet_kernels.global_op import global_layer_norm
 from convtasnet_kernels.layer_op import layer_norm
 from convtasnet_kernels.masked_decode_op import decode_masked
+from convtasnet_kernels.overlap_op import overlap_add
 from convtasnet_kernels.pit_si_sdr_op import pit_si_sdr_loss
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "depthwise_conv",
     "global_layer_norm",
     "layer_norm",
+    "overlap_add",
     "pit_si_sdr_loss",
     "tcn_block",
     "tcn_blocks",

@@ -20,6 +20,7 @@ LAWS = {
     "test_partials": 6,
     "test_masked_decode": 18,
     "test_pit_si_sdr": 18,
+    "test_overlap": 10,
     "test_block": 8,
     "test_block_backward": 20,
     "test_block_stack": 2,

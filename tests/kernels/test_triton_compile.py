@@ -194,7 +194,7 @@ def test_the_table_reaches_all_kernels() -> None:
         for launch in launches(name, shape, FP32)
     }
     # Compiled in the tests of their own; a kernel that does nothing.
-    apart = ("depthwise", "block_", "masked_decode", "pit_si_sdr", "persistent")
+    apart = ("depthwise", "block_", "masked_decode", "overlap", "pit_si_sdr", "persistent")
     for module in pkgutil.iter_modules(convtasnet_kernels.__path__):
         if not module.name.startswith(apart):
             contents = vars(importlib.import_module(f"convtasnet_kernels.{module.name}"))
