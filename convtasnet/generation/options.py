@@ -59,7 +59,11 @@ def add_common(parser: argparse.ArgumentParser, out: str) -> None:
     )
     add("--mode", nargs="+", choices=MODES, default=["min"], help="default: min")
     add("--workers", type=above(0), default=available_cores(), help="default: one for each core")
-    add("--dry-run", action="store_true", help="write nothing, list all that is missing or wrong")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="write nothing, list all that is missing or has a wrong header",
+    )
 
 
 def add_n_src(parser: argparse.ArgumentParser, choices: Sequence[int] | None = None) -> None:

@@ -111,8 +111,13 @@ def digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
-def report_dry_run(problems: Sequence[Problem], n_files: int) -> None:
+def report_dry_run(problems: Sequence[Problem], n_files: int, seen: str = "headers") -> None:
     """Print all problems, each on a line, and fail if there are any.
+
+    Args:
+        problems: all that is wrong.
+        n_files: recordings that were looked at.
+        seen: what of them.
 
     Raises:
         ValueError: there are problems.
@@ -121,4 +126,4 @@ def report_dry_run(problems: Sequence[Problem], n_files: int) -> None:
         print(problem)
     if problems:
         raise ValueError(f"{len(problems)} problems with the {n_files} recordings needed")
-    print(f"all {n_files} recordings needed are there; nothing was written")
+    print(f"all {n_files} recordings needed are there, with the right {seen}; nothing was written")

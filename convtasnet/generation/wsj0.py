@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from convtasnet.audio import audio_info
+from convtasnet.audio import audio_info, read_audio
 from convtasnet.data.checks import Problem, gather
 
 RATE = 16000  # Hz, of WSJ0
@@ -77,22 +77,25 @@ def _key(path: str) -> str:
 
 
 def check_utterances(
-    corpus: Wsj0Corpus, user_of: Mapping[str, str]
+    corpus: Wsj0Corpus, user_of: Mapping[str, str], decode: bool = False
 ) -> tuple[dict[str, int], list[Problem]]:
-    """Look for every utterance and at its header.
+    """Look for every utterance and at its header, or at all of it.
 
     Args:
         corpus: the files.
         user_of: path in a list -> name of a mixture that uses it, for messages.
+        decode: read all samples, which takes minutes.
 
     Returns:
         Samples of each good utterance at 16 kHz, by its path in the list; and all problems:
         missing, unreadable (compressed SPHERE among them) or truncated files, another rate than
-        16 kHz, more than one channel.
+        16 kHz, more than one channel; of samples: damaged, silent or holding NaN.
     """
     found = {listed: corpus.find(listed) for listed in sorted(user_of)}
     owner = {path: user_of[listed] for listed, path in found.items() if path}
     lengths, problems = gather(owner, _length, _CHUNK, "Looking at WSJ0")
+    if decode:
+        problems += gather({path: owner[path] for path in lengths}, _hear, 1, "Decoding WSJ0")[1]
     absent = [listed for listed, path in found.items() if path is None]
     problems += [
         Problem(str(corpus.root / listed), user_of[listed], "no such utterance in any format", True)
@@ -110,6 +113,11 @@ def _length(path: str) -> int:
     if info.format == "NIST" and info.n_samples < _promised(path):
         raise ValueError(f"truncated: {info.n_samples} samples of {_promised(path)}")
     return info.n_samples
+
+
+def _hear(path: str) -> None:
+    if not read_audio(path)[0].any():
+        raise ValueError("silent")
 
 
 def _promised(path: str) -> int:

@@ -55,14 +55,14 @@ def prepare(options: argparse.Namespace) -> None:
         for mixture in mixtures
         for path in mixture.paths
     }
-    lengths, problems = check_utterances(corpus, user_of)
+    lengths, problems = check_utterances(corpus, user_of, options.decode)
     problems += [
         Problem(path, user_of[path], "no active level in the files given")
         for path in sorted(user_of)
         if levels is not None and _stem(path) not in levels
     ]
     if options.dry_run:
-        report_dry_run(problems, len(user_of))
+        report_dry_run(problems, len(user_of), "samples" if options.decode else "headers")
         return
     raise_problems(problems)
     for n_src, lists in wanted.items():
@@ -167,6 +167,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add_n_src(new)
     add_common(new, "2speakers/…")
+    add("--decode", action="store_true", help="look at all samples first, not at headers alone")
     add("--scaling", choices=SCALINGS, default=SCALINGS[0], help="default: %(default)s")
     add(
         "--active-levels",

@@ -251,15 +251,26 @@ def test_more_mixtures_than_there_can_be(original, tmp_path):
         run(original, tmp_path, "--draw", "--counts", 4, 2, 76)
 
 
-def test_silence_is_named(corpus, tmp_path):
+def test_silence_is_named(corpus, tmp_path, capsys):
     silent = corpus / "wsj0/si_tr_s/01a/01ao030.wav"
     sf.write(silent, np.zeros(16000), 16000)
     broken = corpus / "wsj0/si_tr_s/01b/01bo031.wav"
     sf.write(broken, np.full(16000, np.nan), 16000, subtype="FLOAT")
     pairs = [("01ao030", "01bo030"), ("01ao031", "01bo031"), ("01ao031", "01bo030")]
     lines = [f"wsj0/si_tr_s/01a/{a}.wav 1 wsj0/si_tr_s/01b/{b}.wav -1" for a, b in pairs]
+    arguments = ["--lists", write_lists(tmp_path / "lists", lines)]
+    run(corpus, tmp_path / "out", *arguments, "--dry-run")
+    assert "with the right headers" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="2 problems with the 4 recordings"):
+        run(corpus, tmp_path / "out", *arguments, "--dry-run", "--decode")
+    shown = capsys.readouterr().out
+    assert f"{silent} (mixture '01ao030_1_01bo030_-1'): silent" in shown
+    assert f"{broken} (mixture '01ao031_1_01bo031_-1'): holds NaN" in shown
+    with pytest.raises(ValueError, match="2 problems in the data"):
+        run(corpus, tmp_path / "out", *arguments, "--decode")
+    assert not (tmp_path / "out").exists()
     with pytest.raises(ValueError, match="cannot be made, the others are") as error:
-        run(corpus, tmp_path / "out", "--lists", write_lists(tmp_path / "lists", lines))
+        run(corpus, tmp_path / "out", *arguments)
     assert f"{silent}: silent" in str(error.value)
     assert f"{broken}: holds NaN" in str(error.value)
     (made,) = (tmp_path / "out/2speakers/wav8k/min/tr/mix").iterdir()
