@@ -25,38 +25,13 @@ from convtasnet.data.module import MixtureData
 from convtasnet.log_filters import quiet_libraries
 from convtasnet.model import ConvTasNet
 from convtasnet.resume import Position, check_resume, differences
-from convtasnet.settings import Choice, Kind, Name, Number, Whole, check_settings
 from convtasnet.sources import read_model
 from convtasnet.system import MONITORS, SeparationSystem
+from convtasnet.training_settings import check_training
 
 log = logging.getLogger(__name__)
 OmegaConf.register_new_resolver("mode_of", lambda name: MONITORS.get(name, "max"), replace=True)
 PATIENCE = 5.0  # seconds
-SETTINGS: dict[str, Kind] = {
-    "seed": Whole(0),
-    "compile": Choice(
-        *("graph", True, False, "default", "reduce-overhead"),
-        *("max-autotune", "max-autotune-no-cudagraphs"),
-    ),
-    "matmul_precision": Choice("highest", "high", "medium"),
-    "ckpt_path": Name(),
-    "init_from": Name(),
-    "optimizer.lr": Number(0.0),
-    "optimizer.weight_decay": Number(0.0),
-    "data.root": Name(),
-    "data.noise_root": Name(),
-    "data.rir_root": Name(),
-    "data.sample_rate": Whole(1),
-    "data.n_src": Whole(1),
-    "data.segment": Number(0.0),
-    "data.batch_size": Whole(1),
-    "data.eval_batch_size": Whole(1),
-    "data.num_workers": Whole(0, or_none=True),
-    "data.resident": Choice(True, False, "auto"),
-    "trainer.max_epochs": Whole(-1, or_none=True),
-    "trainer.max_steps": Whole(-1),
-    "trainer.gradient_clip_val": Number(0.0, or_none=True),
-}
 RANK_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -73,7 +48,7 @@ def train(cfg: DictConfig) -> dict[str, float]:
         ValueError, FileNotFoundError: whatever is wrong with the configuration, the data or a
             checkpoint, before the first step.
     """
-    _check_settings(cfg)
+    check_training(OmegaConf.to_container(cfg, resolve=True))
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     set_tf32(cfg.matmul_precision)
     for name in ("root", "noise_root", "rir_root"):
@@ -159,29 +134,6 @@ def _instantiate_all(group: DictConfig) -> list[Any]:
     return [instantiate(node) for node in group.values() if node]
 
 
-def _check_settings(cfg: DictConfig) -> None:
-    """Refuse, before anything is built, what would fail or mislead an epoch later."""
-    check_settings(OmegaConf.to_container(cfg), SETTINGS)
-    if cfg.init_from and cfg.ckpt_path:
-        raise ValueError("set either ckpt_path= (to resume) or init_from= (to start anew)")
-    monitors = {"monitor": cfg.monitor}
-    for name, node in cfg.callbacks.items():
-        if node and node.get("monitor"):
-            monitors[f"callbacks.{name}.monitor"] = node.monitor
-            better = MONITORS.get(node.monitor, node.get("mode"))
-            if node.get("mode", better) != better:
-                raise ValueError(
-                    f"callbacks.{name}.mode={node.mode}, but {node.monitor} is better {better}"
-                )
-    for name, monitor in monitors.items():
-        if monitor not in MONITORS:
-            raise ValueError(f"{name}={monitor} is unknown; choose one of {sorted(MONITORS)}")
-    if cfg.trainer.limit_train_batches == 0:
-        raise ValueError("trainer.limit_train_batches=0 leaves nothing to train on")
-    if cfg.trainer.limit_val_batches == 0:
-        raise ValueError(f"trainer.limit_val_batches=0 leaves no {cfg.monitor} to choose best.ckpt")
-
-
 def _is_done(start: Position, trainer: DictConfig) -> bool:
     """Whether nothing is left to train; says so, which Lightning does not always."""
     limits = {"max_epochs": start.epochs, "max_steps": start.steps}
@@ -241,9 +193,12 @@ def _print_next_steps(run_dir: str, mixture: str) -> None:
     folder = Path(run_dir) / "checkpoints"
     files = [folder / "best.ckpt", folder / "last.ckpt"]
     present = [file for file in files if file.is_file()]
+    if not present:
+        log.warning("no epoch came to its end: %s holds neither best.ckpt nor last.ckpt", folder)
+        return
     if files[0] not in present:
         log.warning("no epoch had a score: there is no %s", files[0])
-    python, checkpoint = _shown(sys.executable), _shown((present or files)[0])
+    python, checkpoint = _shown(sys.executable), _shown(present[0])
     print(
         f"\nThe run is in {_shown(run_dir)}: metrics.csv, config.yaml, checkpoints.\nNext:\n"
         f"  {python} scripts/evaluate.py checkpoint={checkpoint}\n"

@@ -129,7 +129,8 @@ def read_raw(path: str | PathLike[str]) -> dict[str, Any]:
     """
     where = Path(path).absolute()
     if not where.is_file():
-        raise FileNotFoundError(f"checkpoint {where} does not exist")
+        found = "is no file" if where.exists() else "does not exist"
+        raise FileNotFoundError(f"checkpoint {where} {found}")
     try:
         if zipfile.is_zipfile(where) and zipfile.ZipFile(where).testzip() is not None:
             raise ValueError("a checksum does not fit")

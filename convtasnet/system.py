@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import lightning as L
 import torch
@@ -33,6 +33,7 @@ from convtasnet.metrics import (
 log = logging.getLogger(__name__)
 Batch = dict[str, Any]  # mixture (B, T), sources (B, n_src, T), lengths (B,) or None, ids
 LossFunction = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+Built = TypeVar("Built")
 MONITORS = {"valid_loss": "min", "valid_si_sdr": "max", "valid_si_sdri": "max"}
 SHOW_SECONDS = 0.1
 SILENCE = (SILENT_REFERENCE, SILENT_MIXTURE, SILENT_ESTIMATE)
@@ -132,6 +133,11 @@ class SeparationSystem(L.LightningModule):
             # A tensor of the host: Lightning would wait for the device to read one from there.
             self.log("loss", torch.tensor(loss), prog_bar=True, on_step=True, on_epoch=False)
 
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        """Let a run that ``max_steps`` ends within an epoch be validated before it stops."""
+        if 0 <= self.trainer.max_steps <= self.global_step:
+            self.trainer.should_stop = True
+
     def on_train_epoch_end(self) -> None:
         """Step a plateau scheduler.
 
@@ -191,14 +197,14 @@ class SeparationSystem(L.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Optimizer and scheduler; a plateau scheduler watches ``monitor``."""
-        optimizer = self.optimizer(self.model.parameters())
+        optimizer = _built("optimizer", self.optimizer, self.model.parameters())
         # Fused ones can unscale gradients themselves: too late for Lightning, which clips them.
         setattr(optimizer, "_step_supports_amp_scaling", False)  # noqa: B010 (mypy misses it)
         if isinstance(self._train_loss, GraphedLoss):
             join_updates(optimizer)
         if self.scheduler is None:
             return optimizer
-        scheduler = self.scheduler(optimizer)
+        scheduler = _built("scheduler", self.scheduler, optimizer)
         if isinstance(scheduler, ReduceLROnPlateau) and scheduler.mode != MONITORS[self.monitor]:
             raise ValueError(
                 f"the plateau scheduler has mode={scheduler.mode!r}, but {self.monitor} is better "
@@ -235,3 +241,11 @@ class SeparationSystem(L.LightningModule):
         metric = self.means[name]
         assert isinstance(metric, MeanMetric)
         return metric
+
+
+def _built(name: str, factory: Callable[[Any], Built], argument: Any) -> Built:
+    """What a factory makes; what it does not take comes from the settings."""
+    try:
+        return factory(argument)
+    except (TypeError, RuntimeError) as error:
+        raise ValueError(f"{name}: {error}") from error

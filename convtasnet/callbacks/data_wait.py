@@ -60,7 +60,7 @@ class DataWait(L.Callback):
         self._mark(trainer)
         self.add(self._last - last, self._waited - waited)
         interval: int = getattr(trainer, "log_every_n_steps")  # noqa: B009 (mypy misses it)
-        if (batch_idx + 1) % interval == 0 and _clock(trainer) is not None:
+        if interval and (batch_idx + 1) % interval == 0 and _clock(trainer) is not None:
             # A tensor of the host: Lightning would bring a number to the device and wait for it.
             share = torch.tensor(self.interval.share())
             pl_module.log("data_wait", share, prog_bar=True, on_step=True, on_epoch=False)

@@ -70,8 +70,9 @@ class Augment:
         if self.remix is not None and not isinstance(self.remix, bool):
             raise ValueError(f"remix is {self.remix!r}, expected true or false")
         object.__setattr__(self, "speed", _speeds(self.speed))
-        if self.epoch_size is not None and self.epoch_size < 1:
-            raise ValueError(f"epoch_size is {self.epoch_size}, expected 1 or more")
+        size = self.epoch_size
+        if size is not None and (not isinstance(size, int) or size < 1):
+            raise ValueError(f"epoch_size is {size}, expected 1 or more")
         if not 0 <= self.gain_db < math.inf:
             raise ValueError(f"gain_db is {self.gain_db}, expected a number of dB from 0 on")
         if not 0 < self.peaks[0] <= self.peaks[1] <= 1:

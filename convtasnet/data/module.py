@@ -254,6 +254,8 @@ class ManifestData(MixtureData):
             FileNotFoundError, ValueError: see ``Manifest.read``.
         """
         named = self.files[split]
+        if not named:
+            raise ValueError(f"{split}={named!r} names no list of mixtures")
         source: Path | list[Path]
         if isinstance(named, str | os.PathLike):
             source = self.root / named
