@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf, read_write
 from convtasnet.checkpoint import load_weights
 from convtasnet.cli import run_hydra, run_main
 from convtasnet.data.dataset import MixtureDataset
+from convtasnet.data.folders import FOLDERS, check_apart
 from convtasnet.data.module import MixtureData
 from convtasnet.log_filters import quiet_libraries
 from convtasnet.model import ConvTasNet
@@ -51,10 +52,11 @@ def train(cfg: DictConfig) -> dict[str, float]:
     check_training(OmegaConf.to_container(cfg, resolve=True))
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     set_tf32(cfg.matmul_precision)
-    for name in ("root", "noise_root", "rir_root"):
+    for name in FOLDERS:
         if cfg.data.get(name):  # the checkpoint names the data for whoever evaluates it elsewhere
             cfg.data[name] = os.path.abspath(os.path.expanduser(cfg.data[name]))
     config: Any = OmegaConf.to_container(cfg, resolve=True)
+    check_apart(Path(cfg.run_dir), config["data"], ["checkpoints"])
     data = instantiate(cfg.data)
     system = build_system(cfg, config)
     if cfg.ckpt_path:

@@ -20,11 +20,12 @@ from rich.console import Console
 
 from convtasnet.cli import run_hydra, run_main
 from convtasnet.data.file_cache import cache_folder
+from convtasnet.data.folders import check_apart
 from convtasnet.evaluation import BASELINES, Settings, evaluate, summarize, summary_table
 from convtasnet.evaluation.estimators import Estimator
 from convtasnet.evaluation.examples import FOLDER, write_examples
 from convtasnet.evaluation.facts import read_genders
-from convtasnet.evaluation.folder import EvaluationFolder, identity_of
+from convtasnet.evaluation.folder import NAMES, EvaluationFolder, identity_of
 from convtasnet.evaluation.mixture_scores import MixtureScores
 from convtasnet.evaluation.mixtures import Mixtures, whole
 from convtasnet.evaluation.rows import Row
@@ -54,6 +55,7 @@ def evaluate_subject(cfg: DictConfig) -> dict[str, Any]:
     metrics = ordered(list(cfg.metrics))
     genders = {} if cfg.speakers is None else read_genders(Path(cfg.speakers))
     subject = find_subject(cfg)
+    check_apart(Path(cfg.run_dir), subject.data, NAMES)
     data = instantiate(subject.data, _recursive_=False)  # a checkpoint's values call nothing
     data.check((cfg.split,))
     dataset = whole(data.dataset(cfg.split))

@@ -152,6 +152,14 @@ def test_wrong_settings_fail_before_the_first_epoch(corpus, tmp_path, overrides,
     assert not (tmp_path / "metrics.csv").exists()
 
 
+def test_a_run_among_the_data_is_refused(corpus):
+    before = sorted(corpus.rglob("*"))
+    for run_dir in (corpus, corpus / "train" / ".."):
+        with pytest.raises(ValueError, match=rf"{corpus} would write among the files of data.root"):
+            script.train(tiny(corpus, run_dir))
+    assert sorted(corpus.rglob("*")) == before
+
+
 def test_the_scheduler_follows_the_monitor(corpus, tmp_path):
     cfg = tiny(corpus, tmp_path, "monitor=valid_loss", "scheduler=plateau", "trainer.max_epochs=1")
     assert script.train(cfg)["best"] > 0

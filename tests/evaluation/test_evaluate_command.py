@@ -156,6 +156,10 @@ def test_a_checkpoint_calls_nothing(changes, more, message, tmp_path, run_evalua
         (["checkpoint=FILE", "num_workers=-1"], "num_workers=-1 must be"),
         (["checkpoint=FILE", "metrics=si_sdr"], "metrics=si_sdr must be a list"),
         (["checkpoint=FILE", "hydra.run.dir=RUN"], "holds a training run"),
+        (
+            ["baseline=irm", "data=wsj0_mix", "data.root=RUN/examples/x", "hydra.run.dir=RUN"],
+            "/run would write among the files of data.root",
+        ),
     ],
 )
 def test_errors_are_one_line_and_exit_code_2(overrides, message, tmp_path, run_evaluate):
