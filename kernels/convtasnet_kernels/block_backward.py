@@ -10,12 +10,12 @@ from convtasnet_kernels.block_gradient_statistics import gradient_statistics
 from convtasnet_kernels.block_gradient_sums import norm_gradient_sums
 from convtasnet_kernels.block_norm_gradient import norm_gradient
 from convtasnet_kernels.block_parameter_gradients import parameter_gradients
-from convtasnet_kernels.block_rows import joined_rows, taken_rows
+from convtasnet_kernels.block_rows import joined_gradients, taken_rows
 
 __all__ = [
     "depthwise_gradient",
     "gradient_statistics",
-    "joined_rows",
+    "joined_gradients",
     "norm_gradient",
     "norm_gradient_sums",
     "parameter_gradients",

@@ -12,16 +12,25 @@ from torch import Tensor
 
 from convtasnet_kernels import block_torch, depthwise_torch
 from convtasnet_kernels.block_torch import joined_rows, taken_rows
+from convtasnet_kernels.pointwise import statistics_dtype
 
 __all__ = [
     "depthwise_gradient",
     "gradient_statistics",
-    "joined_rows",
+    "joined_gradients",
     "norm_gradient",
     "norm_gradient_sums",
     "parameter_gradients",
     "taken_rows",
 ]
+
+
+def joined_gradients(
+    first: Tensor | None, second: Tensor | None, like: Tensor, channels: int
+) -> tuple[Tensor, Tensor]:
+    """``block_torch.joined_rows``, and its sums (channels,) over items and frames."""
+    total = joined_rows(first, second, like, channels)
+    return total, total.sum((0, 2), dtype=statistics_dtype(like))
 
 
 def norm_gradient_sums(

@@ -43,6 +43,7 @@ def _join_kernel(
     first_ptr,  # (B, rows, F), or None for zeros
     second_ptr,  # (B, C - rows, F), or None for zeros
     total_ptr,  # out: (B, C, F)
+    sums_ptr,  # out: (B, C, tiles) float32, its sums over each tile; or None
     C,
     rows,
     tiles,  # of a row
@@ -62,6 +63,9 @@ def _join_kernel(
             row_ptr = second_ptr + (item * (C - rows) + row - rows) * frames
             values = load_tile(row_ptr, vector, vectors, V)
     store_tile(total_ptr + (item * C + row) * frames, values, vector, vectors, V)
+    if sums_ptr is not None:
+        total = tl.sum(tl.sum(values.to(tl.float32), axis=1), axis=0)
+        tl.store(sums_ptr + tl.program_id(0), total)
 
 
 TILE = (512, 4)  # vectors of a tile, warps
@@ -88,9 +92,28 @@ def taken_rows(total: Tensor, start: int, rows: int, bias: Tensor | None = None)
 
 def joined_rows(first: Tensor | None, second: Tensor | None, like: Tensor, channels: int) -> Tensor:
     """As ``block_torch.joined_rows``."""
+    return _joined(first, second, like, channels, False)[0]
+
+
+def joined_gradients(
+    first: Tensor | None, second: Tensor | None, like: Tensor, channels: int
+) -> tuple[Tensor, Tensor]:
+    """As ``block_backward_torch.joined_gradients``; a sum of its own would read the map again."""
+    total, sums = _joined(first, second, like, channels, True)
+    return total, sums.sum((0, 2))
+
+
+def _joined(
+    first: Tensor | None, second: Tensor | None, like: Tensor, channels: int, adds: bool
+) -> tuple[Tensor, Tensor]:
+    """The map (B, C, F), and its sums (B, C, tiles) over each tile, or nothing."""
     total = like.new_empty((like.shape[0], channels, like.shape[2]))
     first, second = (None if part is None else part.contiguous() for part in (first, second))
     programs, rest = _launched(total)
+    shape = (*total.shape[:2], rest["tiles"]) if adds else (0,)
+    sums = like.new_empty(shape, dtype=torch.float32)
     with torch.cuda.device_of(like):
-        _join_kernel[(programs,)](first, second, total, channels, like.shape[1], **rest)
-    return total
+        _join_kernel[(programs,)](
+            first, second, total, sums if adds else None, channels, like.shape[1], **rest
+        )
+    return total, sums

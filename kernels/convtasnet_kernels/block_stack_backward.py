@@ -86,8 +86,7 @@ def stack_backward(
     stack, R, missing = in_blocks(parameters), x.shape[1], kept[0]
     weights_in, weights_out, others = [], [], []
     with torch.autocast(x.device.type, enabled=False):
-        total = path.joined_rows(d_onward, d_skips, x, missing.shape[1])
-        d_outer = total.sum((0, 2), dtype=missing.dtype)
+        total, d_outer = path.joined_gradients(d_onward, d_skips, x, missing.shape[1])
         for p, k, dilation in reversed(
             [*zip(stack, kept_by_blocks(x, kept), dilations, strict=True)]
         ):

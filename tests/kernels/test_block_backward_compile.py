@@ -44,6 +44,7 @@ def launches(
         taps_step = (u, u, *norm, beta, stats, weight, dilation, causal, lengths, bias)
         _, taps_rows, _ = block_backward.depthwise_gradient(*taps_step)
         block_backward.parameter_gradients(rows, taps_rows, rows)
+        block_backward.joined_gradients(None, u, u, 2 * channels)
     return found
 
 

@@ -192,6 +192,14 @@ def test_rows_are_put_together_and_taken_out(device: str, dtype: torch.dtype) ->
     assert torch.equal(total, torch.cat((first, second), 1))
     assert torch.equal(path.joined_rows(None, second, first, 5)[:, :2], torch.zeros_like(first))
     assert torch.equal(path.joined_rows(first, None, first, 5)[:, 2:], torch.zeros_like(second))
+    backward = backend.module(
+        "tcn_blocks", backend.requested(), first, "block_backward_torch", "block_backward"
+    )
+    for parts in ((first, second), (None, second)):
+        joined, sums = backward.joined_gradients(*parts, first, 5)
+        assert torch.equal(joined, path.joined_rows(*parts, first, 5))
+        assert sums.dtype == torch.float32
+        torch.testing.assert_close(sums.double(), joined.double().sum((0, 2)), rtol=0, atol=1e-4)
     rows = path.taken_rows(total, 1, 3)
     assert torch.equal(rows, total[:, 1:4])
     assert rows.is_contiguous()
