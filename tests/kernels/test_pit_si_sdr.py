@@ -153,6 +153,7 @@ def test_opcheck() -> None:
     [
         (torch.zeros(1, 2, 8).double(), torch.zeros(1, 2, 8), "est must be .* got torch.float64"),
         (torch.zeros(1, 2, 8), torch.zeros(1, 2, 8).int(), "ref must be .* got torch.int32"),
+        (torch.zeros(1, 2, 8), [[1.0]], "ref must be .* got list"),
         (torch.zeros(1, 2, 8), torch.zeros(1, 2, 9), r"got \(1, 2, 8\) on cpu and \(1, 2, 9\)"),
         (torch.zeros(2, 8), torch.zeros(2, 8), r"must both be \(B, S, T\)"),
         (torch.zeros(1, 6, 8), torch.zeros(1, 6, 8), r"1 to 5 sources .* got \(1, 6, 8\)"),
