@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -249,58 +248,6 @@ def test_plots_need_packages(
     monkeypatch.setattr(size_plots, "NEEDS", ("no_such_package",))
     assert bench_norms.main(["--plots", "plots"]) == 2
     assert capsys.readouterr().err == "error: --plots needs no_such_package\n"
-
-
-class _Count(torch.autograd.Function):
-    """The identity; its backward adds 1 to a counter."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, counter: Tensor) -> Tensor:
-        ctx.counter = counter
-        return x * 1
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
-        ctx.counter.add_(1)
-        return dy * 1, None
-
-
-@pytest.mark.gpu
-def test_a_backward_pass_is_part_of_the_graph() -> None:
-    called = 0
-    counter = torch.zeros((), device="cuda")
-    x = torch.ones(1024, device="cuda", requires_grad=True)
-    with torch.cuda.stream(torch.cuda.Stream()):
-        y = _Count.apply(x, counter)
-
-        def call() -> None:
-            nonlocal called
-            called += 1
-            torch.autograd.grad(y, x, torch.ones_like(y), retain_graph=True)
-
-        assert 0 < stopwatch.graph_time(call) < 1000
-        torch.cuda.synchronize()
-    assert counter.item() > 5 * called  # the replays ran it, too
-
-
-@pytest.mark.gpu
-def test_calls_that_are_not_captured_run_each_time() -> None:
-    called = 0
-    counter = torch.zeros((), device="cuda")
-
-    def call() -> None:
-        nonlocal called
-        called += 1
-        counter.add_(1)
-
-    assert 0 < stopwatch.event_time(call, least=60) < 1000
-    assert counter.item() == called >= 60
-
-
-@pytest.mark.gpu
-def test_the_default_stream_is_refused() -> None:
-    with pytest.raises(ValueError, match="default stream"):
-        stopwatch.graph_time(lambda: None)
 
 
 @pytest.mark.gpu
