@@ -66,6 +66,6 @@ class Levels:
         if normalize == "peak":
             return gains / peak if peak > 0 else gains
         if full_scale and peak > 1:
-            log.warning("outputs reach %.2f of full scale: all attenuated by %.2f", peak, 1 / peak)
+            log.warning("outputs reach %.3g of full scale: all attenuated by %.3g", peak, 1 / peak)
             gains = gains / peak
         return gains

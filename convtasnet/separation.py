@@ -24,6 +24,7 @@ from convtasnet.model import ConvTasNet
 from convtasnet.pack import file_of
 
 log = logging.getLogger(__name__)
+ONE_BIT = 2**-15  # of 16: what rounding leaves of channels that cancel out
 INPUT_ERRORS = (ValueError, OSError)
 
 
@@ -117,7 +118,7 @@ def _separate_file(
         levels, heard = Levels(model.n_src), False
         for stored, mixture in zip(_stored(store, model.n_src), iter_blocks(file), strict=True):
             levels.add(stored, torch.from_numpy(mixture))
-            heard = heard or bool(mixture.any())
+            heard = heard or bool((abs(mixture) > ONE_BIT).any())
         if info.channels > 1 and not heard:
             log.warning("%s: the mean of its channels is silent, and so are the outputs", file)
         try:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
@@ -48,6 +49,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 }
 PACKAGES = {"asteroid": "asteroid", "torchaudio": "torchaudio"}
 EXPERIMENTS = ("causal", "noncausal")
+SAMPLE_RATE = 8000  # of the experiments
 NONCAUSAL_ONLY = ("torchaudio",)  # has no causal model
 PICTURES = (".png", ".svg", ".pdf")
 GROWTH_BATCHES = (1, 4, 8, 16)
@@ -84,12 +86,14 @@ def check(args: argparse.Namespace) -> None:
     """Refuse what would fail later."""
     if args.batch < 1:
         raise ValueError(f"--batch {args.batch}: must be at least 1")
-    if not args.seconds > 0:
-        raise ValueError(f"--seconds {args.seconds}: must be above 0")
+    if not 1 <= args.seconds * SAMPLE_RATE < math.inf:
+        raise ValueError(f"--seconds {args.seconds}: must be finite, and one sample at least")
     for option in ("json", "plot"):
         file = getattr(args, option)
         if file and not file.absolute().parent.is_dir():
             raise ValueError(f"--{option}: {file.absolute().parent} is not a folder")
+        if file and file.is_dir():
+            raise ValueError(f"--{option}: {file} is a folder, not a file")
     if args.plot and args.plot.suffix not in PICTURES:
         raise ValueError(f"--plot {args.plot}: the name must end in {', '.join(PICTURES)}")
     if args.plot and find_spec("matplotlib") is None:

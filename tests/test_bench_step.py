@@ -274,6 +274,9 @@ def test_growth(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("--device cpu --batch 0", "--batch 0"),
         ("--device cpu --seconds nan", "--seconds nan"),
+        ("--device cpu --seconds inf", "--seconds inf"),
+        ("--device cpu --seconds 1e-5", "one sample at least"),
+        ("--device cpu --json .", "--json: . is a folder"),
         ("--device cpu --json no/such/folder/step.json", "no/such/folder"),
         ("--device cpu --plot step.txt", "step.txt"),
         ("--device cpu --modes eager graph", "--modes eager graph"),

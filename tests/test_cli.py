@@ -87,7 +87,7 @@ def test_stereo_is_averaged_and_said(checkpoint, tmp_path, caplog):
 
 def test_channels_that_cancel_out_are_said(checkpoint, tmp_path, caplog):
     wav = sf.read(write_wav(tmp_path / "mono.wav"))[0]
-    sf.write(tmp_path / "stereo.wav", np.stack([wav, -wav], 1), 8000, subtype="FLOAT")
+    sf.write(tmp_path / "stereo.wav", np.stack([wav, 2**-15 - wav], 1), 8000, subtype="FLOAT")
     assert run(tmp_path / "mono.wav", tmp_path / "stereo.wav", "--checkpoint", checkpoint) == 0
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     silent = "the mean of its channels is silent, and so are the outputs"

@@ -88,6 +88,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--plots: only with --device cuda")
     if args.json and not args.json.absolute().parent.is_dir():
         parser.error(f"--json: {args.json.absolute().parent} is not a folder")
+    if args.json and args.json.is_dir():
+        parser.error(f"--json: {args.json} is a folder, not a file")
+    for each in args.shape or ():
+        if not any(len(each) == rank(family) for family in args.family):
+            text = "x".join(map(str, each))
+            parser.error(f"--shape: {text} is for none of the norms {' '.join(args.family)}")
     if args.jobs < 0:
         parser.error(f"--jobs: {args.jobs} is not a number of processes")
     if min(args.threads) < 1:
@@ -106,11 +112,15 @@ def shape(text: str) -> Shape:
     return found
 
 
+def rank(family: str) -> int:
+    """Dimensions of a family's maps: (M, N) or (B, C, T)."""
+    return 2 if family == "layer" else 3
+
+
 def chosen_maps(args: argparse.Namespace, family: str) -> list[Map]:
     """The maps of a family that are asked for."""
     if args.shape:
-        rank = 2 if family == "layer" else 3
-        shapes = [each for each in args.shape if len(each) == rank]
+        shapes = [each for each in args.shape if len(each) == rank(family)]
         return [(each, dtype) for each in shapes for dtype in args.dtype or DTYPES]
     known = (gpu_maps if args.device == "cuda" else cpu_maps)(family, args.quick)
     return [(each, dtype) for each, dtype in known if dtype in (args.dtype or DTYPES)]

@@ -38,7 +38,7 @@ def _compile_alone() -> None:
 def run_once(task: Task, device: str) -> None:
     """Both passes of a peer on a map. One that cannot run says so when it is measured."""
     stream = torch.cuda.Stream() if device == "cuda" else None
-    with contextlib.suppress(RuntimeError), torch.cuda.stream(stream):
+    with contextlib.suppress(RuntimeError, ValueError), torch.cuda.stream(stream):
         for call in Laboratory(device).passes(*task):
             call()
     if device == "cuda":

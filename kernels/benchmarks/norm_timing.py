@@ -83,7 +83,7 @@ class Laboratory:
                 forward, backward = self.passes(workload, peer)
                 late = self.clock(backward)  # first: the forward pass is warm already
                 self._timings[key] = Timing(workload, peer.name, self.clock(forward), late)
-            except RuntimeError as error:  # out of memory, or not to be compiled
+            except (RuntimeError, ValueError) as error:  # out of memory, or not for such a map
                 if peer.name == OURS:
                     raise
                 reason = str(error).strip().partition("\n")[0]

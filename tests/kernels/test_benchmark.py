@@ -115,9 +115,10 @@ def test_compiling_ahead_runs_both_passes(monkeypatch: pytest.MonkeyPatch) -> No
     assert passes == [(4, 8)]
 
 
-def test_who_cannot_run_is_left_to_the_measurement() -> None:
+@pytest.mark.parametrize("error", [RuntimeError, ValueError])
+def test_who_cannot_run_is_left_to_the_measurement(error: type[Exception]) -> None:
     def broken(*_: object) -> Tensor:
-        raise RuntimeError("no")
+        raise error("no")
 
     compile_ahead.run_once((Workload("layer", (4, 8), "fp32"), Peer("broken", broken)), "cpu")
 
@@ -199,6 +200,8 @@ def test_shapes() -> None:
     ("arguments", "named"),
     [
         (["--json", "no/such/folder/norms.json"], "no/such/folder"),
+        (["--json", "."], "--json: . is a folder"),
+        (["--family", "layer", "--shape", "2x3x8"], "2x3x8 is for none of the norms layer"),
         (["--threads", "0"], "0 is not"),
         (["--jobs", "-1"], "-1 is not"),
         (["--device", "cpu", "--plots", "plots"], "--plots"),
