@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from hydra.core.global_hydra import GlobalHydra
+from launches import Launches
 
 torch.set_num_threads(1)  # more only wait for each other on a busy machine
 
@@ -56,6 +57,18 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     if not torch.cuda.is_available() and "fork" in multiprocessing.get_all_start_methods():
         context = multiprocessing.get_context("fork")
         monkeypatch.setattr(multiprocessing, "get_context", lambda method=None: context)
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> Launches:
+    """A training loss captures and replays on the CPU, with this in the place of CUDA graphs."""
+    from convtasnet import graphed_loss
+
+    found = Launches()
+    monkeypatch.setattr(graphed_loss, "GraphMaker", found)
+    monkeypatch.setattr(graphed_loss, "can_capture", lambda x: True)
+    monkeypatch.setattr(graphed_loss, "capture_stream", lambda device: None)
+    return found
 
 
 @pytest.fixture

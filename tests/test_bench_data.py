@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
 
+import data_start
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))  # as for a script
-
-import data_start
 from data_made import make_wsj0_2mix
 
 from convtasnet.data.file_cache import cache_folder

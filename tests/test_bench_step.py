@@ -1,52 +1,24 @@
-"""The benchmark of the training step: what it times, its peers, tables, failures, command line."""
+"""The benchmark of the training step: its peers, failures, command line."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import bench_step
 import pytest
 import torch
+from peers import TorchaudioConvTasNet
+from step_peers import Broken
 from tiny_model import TINY
-from torch import Tensor, nn
+from torch import nn
 
 from convtasnet import ConvTasNet
-from convtasnet.losses import pit_loss
 from convtasnet_kernels.timing import stopwatch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))  # as for a script
-
-import bench_step
-from peers import TorchaudioConvTasNet
-from step_tables import Results, growth_table, record, step_table
-from training_step import Failure, Measurement, TrainingStep, Variant, measure
-
 CPU = "--device cpu --size tiny --batch 1 --seconds 0.05"
-OURS = Variant("ours", "noncausal", "tf32", "graph", 8, 4.0)
-
-
-class Broken(nn.Module):
-    """A peer that cannot be run."""
-
-    def __init__(self, **hparams: Any) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(1))
-        self.n_src, self.sample_rate = hparams["n_src"], hparams["sample_rate"]
-
-    def forward(self, mixture: Tensor, lengths: Tensor | None = None) -> Tensor:
-        raise torch.OutOfMemoryError("CUDA out of memory\nby far")
-
-
-class Synchronizing(Broken):
-    """A peer that waits for the GPU, which no graph can hold."""
-
-    def forward(self, mixture: Tensor, lengths: Tensor | None = None) -> Tensor:
-        scale = float((self.weight * mixture.abs().max()).sum())
-        return scale * self.weight * torch.stack([mixture] * self.n_src, 1)
 
 
 @pytest.fixture
@@ -69,40 +41,6 @@ def run(
     yield main
     torch.set_float32_matmul_precision(matmul)
     torch.backends.cudnn.allow_tf32 = tf32
-
-
-def written_out(model: ConvTasNet, sources: Tensor, steps: int) -> None:
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        pit_loss(model(sources.sum(1)), sources)[0].backward()
-        gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
-        for gradient in gradients:
-            gradient.mul_((5.0 / norm).clamp(max=1.0))
-        optimizer.step()
-
-
-def test_a_step_trains_as_written_out() -> None:
-    model, other = ConvTasNet(**TINY), ConvTasNet(**TINY)
-    other.load_state_dict(model.state_dict())
-    before = model.separator.bottleneck.weight.detach().clone()
-    step = TrainingStep(model, batch=2, seconds=0.05)
-    for _ in range(3):
-        step()
-    written_out(other, step.sources, 3)
-    assert step.sources.shape == (2, 2, 400)
-    # Adam divides by gradients: where they are nearly zero, rounding decides.
-    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
-    assert (model.separator.bottleneck.weight - before).abs().mean() > 1e-3
-
-
-def test_the_forward_pass_alone_keeps_no_graph() -> None:
-    step = TrainingStep(ConvTasNet(**TINY), batch=2, seconds=0.05, bf16=True)
-    estimates = step.forward()
-    assert estimates.shape == (2, 2, 400)
-    assert not estimates.requires_grad
 
 
 def test_torchaudio_computes_our_network() -> None:
@@ -159,51 +97,6 @@ def test_the_paper_is_the_default_and_peers_have_its_size() -> None:
     assert found["causal"] == ConvTasNet(norm="cumulative", causal=True).hparams
     peer = TorchaudioConvTasNet(**found["noncausal"])
     assert sum(p.numel() for p in peer.parameters()) == 4_984_881
-
-
-def test_step_table_and_record() -> None:
-    peer = replace(OURS, model="torchaudio")
-    # 32 s of audio in 20 ms are 1600 s a second.
-    results = {
-        OURS: Measurement(OURS, 20.0, 5.0, 4.0),
-        peer: Measurement(peer, 50.0, 20.0, 10.0),
-    }
-    cells = step_table(list(results.values()), results).splitlines()[2:]
-    assert [" ".join(line.split()) for line in cells] == [
-        "| graph | ours | 20.00 | 1.00 | 5.00 | 1.00 | 4.00 | 1.00 | 1600 |",
-        "| graph | torchaudio | 50.00 | 2.50 | 20.00 | 4.00 | 10.00 | 2.50 | 640 |",
-    ]
-    fields = record(results[peer], results)
-    assert (fields["model"], fields["step_ms"], fields["audio_seconds"]) == ("torchaudio", 50, 640)
-    assert [fields[f"{cost}_ratio"] for cost in ("step_ms", "forward_ms", "peak_gib")] == [
-        2.5,
-        4.0,
-        2.5,
-    ]
-
-
-def test_no_ratio_without_ours() -> None:
-    peer = replace(OURS, model="torchaudio")
-    for results in ({}, {OURS: Failure(OURS, "no")}):
-        line = step_table([Measurement(peer, 50.0, 20.0, None)], results).splitlines()[-1]
-        assert (
-            " ".join(line.split()) == "| graph | torchaudio | 50.00 | – | 20.00 | – | – | – | 640 |"
-        )
-
-
-def test_growth_table() -> None:
-    def cell(batch: int, seconds: float, ms: float) -> Measurement:
-        return Measurement(replace(OURS, batch=batch, seconds=seconds), ms, 1.0, 2.0)
-
-    cells = [cell(1, 1.0, 5.0), cell(8, 1.0, 8.0), cell(1, 4.0, 4.0)]
-    failed = Failure(replace(OURS, batch=8, seconds=4.0), "out of memory")
-    grid: Results = {**{each.variant: each for each in cells}, failed.variant: failed}
-    lines = growth_table(grid, cells[1]).splitlines()
-    assert [" ".join(line.split()) for line in lines if "-" not in line] == [
-        "| seconds | batch 1 | batch 8 |",
-        "| 1 | 5.00 / 2.00 / 5.00 | 8.00 / 2.00 / 1.00 |",
-        "| 4 | 4.00 / 2.00 / 1.00 | – |",
-    ]
 
 
 def test_a_run_on_the_cpu(run: Any, tmp_path: Path) -> None:
@@ -308,43 +201,3 @@ def test_modes_on_a_gpu(run: Any, tmp_path: Path) -> None:
         assert each["step_ms"] > 0
         assert each["forward_ms"] > 0
         assert 0 < each["peak_gib"] < 1
-
-
-@pytest.mark.gpu
-def test_what_cannot_be_captured_spoils_nothing() -> None:
-    device = torch.device("cuda")
-    hparams = ConvTasNet(**TINY).hparams
-    variant = replace(OURS, batch=2, seconds=0.5)
-    with torch.cuda.stream(torch.cuda.Stream()):
-        failed = measure(replace(variant, model="peer"), lambda: Synchronizing(**hparams), device)
-        found = measure(variant, lambda: ConvTasNet(**TINY), device)
-        eager = replace(variant, model="peer", mode="eager")
-        other = measure(eager, lambda: Synchronizing(**hparams), device)
-    assert isinstance(failed, Failure)
-    assert "captur" in failed.reason
-    assert isinstance(found, Measurement)
-    assert isinstance(other, Measurement)
-
-
-@pytest.mark.gpu
-def test_a_captured_step_trains() -> None:
-    model = ConvTasNet(**TINY).cuda()
-    step = TrainingStep(model, batch=2, seconds=0.5)
-    with torch.cuda.stream(torch.cuda.Stream()):
-        first = float(step())
-        stopwatch.graph_time(step, least=50)
-        last = float(step())
-    assert last < first - 0.1
-
-
-@pytest.mark.gpu
-def test_a_step_of_graphs_trains_as_one_without() -> None:
-    models = [ConvTasNet(**TINY).cuda() for _ in range(2)]
-    models[1].load_state_dict(models[0].state_dict())
-    losses = []
-    for model, mode in zip(models, ("graph", "eager"), strict=True):
-        torch.manual_seed(0)
-        step = TrainingStep(model, batch=2, seconds=0.5, mode=mode)
-        losses.append([float(step()) for _ in range(10)])
-    torch.testing.assert_close(*losses, rtol=1e-3, atol=1e-3)
-    assert losses[0][-1] < losses[0][0]

@@ -11,23 +11,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import bench_norms
+import compile_ahead
 import pytest
 import torch
 from norm_cases import Case, assert_close, make_case
-from torch import Tensor
-
-from convtasnet_kernels import reference
-from convtasnet_kernels.timing import stopwatch
-from convtasnet_kernels.timing.table import markdown
-
-FOLDER = Path(__file__).resolve().parents[2] / "kernels" / "benchmarks"
-sys.path.insert(0, str(FOLDER))  # as for a script, which finds its siblings
-
-import bench_norms  # noqa: E402
-import compile_ahead  # noqa: E402
-from norm_peers import LAYER_EPS, PEERS, Norm, Peer, cumulative_reference, formula  # noqa: E402
-from norm_timing import Laboratory, Timing  # noqa: E402
-from norm_workloads import (  # noqa: E402
+from norm_peers import LAYER_EPS, PEERS, Norm, Peer, cumulative_reference, formula
+from norm_timing import Laboratory, Timing
+from norm_workloads import (
     COMPILED_QUICK,
     FAMILIES,
     Workload,
@@ -35,8 +26,14 @@ from norm_workloads import (  # noqa: E402
     gpu_maps,
     workloads,
 )
-from ratio_table import Row, norm_table  # noqa: E402
+from ratio_table import Row, norm_table
+from torch import Tensor
 
+from convtasnet_kernels import reference
+from convtasnet_kernels.timing import stopwatch
+from convtasnet_kernels.timing.table import markdown
+
+FOLDER = Path(__file__).resolve().parents[2] / "kernels" / "benchmarks"
 NORMS = [
     pytest.param(family, peer.norm, id=f"{family}-{peer.name}")
     for family in FAMILIES
