@@ -31,11 +31,12 @@ from convtasnet.evaluation.mixtures import Mixtures, whole
 from convtasnet.evaluation.rows import Row
 from convtasnet.evaluation.summary import groups_table
 from convtasnet.metrics import ordered
-from convtasnet.settings import Choice, Kind, Number, Whole, check_settings
+from convtasnet.settings import Choice, Kind, Name, Number, Whole, check_settings
 
 log = logging.getLogger(__name__)
 CACHE = "mixture_scores.sqlite"
 SETTINGS: dict[str, Kind] = {
+    "checkpoint": Name(),
     "baseline": Choice(None, *BASELINES),
     "split": Choice("train", "valid", "test"),
     "limit": Whole(1, or_none=True),
@@ -45,6 +46,9 @@ SETTINGS: dict[str, Kind] = {
     "examples": Whole(0),
     "cache": Choice(True, False),
     "resume": Choice(True, False),
+    "speakers": Name(),
+    "seed": Whole(0),
+    "data.root": Name(),
 }
 
 
@@ -52,6 +56,8 @@ def evaluate_subject(cfg: DictConfig) -> dict[str, Any]:
     check_settings(OmegaConf.to_container(cfg), SETTINGS)
     if not isinstance(cfg.metrics, ListConfig):
         raise ValueError(f"metrics={cfg.metrics} must be a list, such as metrics=[si_sdr,sdr]")
+    if not isinstance(cfg.hparams, DictConfig | None):
+        raise ValueError(f"hparams={cfg.hparams} must be names and values, such as hparams={{X: 8}}")
     metrics = ordered(list(cfg.metrics))
     genders = {} if cfg.speakers is None else read_genders(Path(cfg.speakers))
     subject = find_subject(cfg)

@@ -155,6 +155,9 @@ def test_a_checkpoint_calls_nothing(changes, more, message, tmp_path, run_evalua
         (["checkpoint=FILE", "limit=abc"], "limit='abc' must be a whole number >= 1 or null"),
         (["checkpoint=FILE", "num_workers=-1"], "num_workers=-1 must be"),
         (["checkpoint=FILE", "metrics=si_sdr"], "metrics=si_sdr must be a list"),
+        (["checkpoint=FILE", "hparams=foo"], "hparams=foo must be names and values"),
+        (["checkpoint=FILE", "seed=abc"], "seed='abc' must be a whole number >= 0"),
+        (["checkpoint=FILE", "data.root="], "data.root='' must be a name or null"),
         (["checkpoint=FILE", "hydra.run.dir=RUN"], "holds a training run"),
         (
             ["baseline=irm", "data=wsj0_mix", "data.root=RUN/examples/x", "hydra.run.dir=RUN"],
