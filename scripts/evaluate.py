@@ -57,7 +57,7 @@ def evaluate_subject(cfg: DictConfig) -> dict[str, Any]:
     if not isinstance(cfg.metrics, ListConfig):
         raise ValueError(f"metrics={cfg.metrics} must be a list, such as metrics=[si_sdr,sdr]")
     if not isinstance(cfg.hparams, DictConfig | None):
-        raise ValueError(f"hparams={cfg.hparams} must be names and values, such as hparams={{X: 8}}")
+        raise ValueError(f"hparams={cfg.hparams} must be names and values, as in hparams={{X: 8}}")
     metrics = ordered(list(cfg.metrics))
     genders = {} if cfg.speakers is None else read_genders(Path(cfg.speakers))
     subject = find_subject(cfg)
