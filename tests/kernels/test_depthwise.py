@@ -6,15 +6,11 @@ this file again in a process of its own.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from functools import partial
-
 import pytest
 import torch
-from norm_cases import INTERPRET, ROUNDING, Case, assert_close, make_case, relative_error
+from depthwise_cases import check, convolution, reference, taps_case
+from norm_cases import INTERPRET, ROUNDING, Case, assert_close, relative_error
 from torch import Tensor
-from torch.nn import functional as F
 
 from convtasnet_kernels import depthwise_conv
 
@@ -27,32 +23,6 @@ def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     for table in (depthwise.FORWARD_TILES, depthwise.BACKWARD_TILES):
         for size in table:
             monkeypatch.setitem(table, size, (8, 1))
-
-
-def taps_case(shape: tuple[int, int, int], taps: int = 3, **kwargs: object) -> Case:
-    """A norm's case whose weight is (C, 1, taps)."""
-    case = make_case(shape, slope=None, **kwargs)
-    case.weight = torch.randn(shape[1], 1, taps, dtype=case.weight.dtype).to(case.x.device)
-    return case
-
-
-def convolution(dilation: int = 1, causal: bool = False) -> Callable[..., Tensor]:
-    return partial(depthwise_conv, dilation=dilation, causal=causal)
-
-
-def reference(dilation: int = 1, causal: bool = False) -> Callable[..., Tensor]:
-    def padded(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        reach = dilation * (weight.shape[2] - 1)
-        left = reach if causal else reach // 2
-        x = F.pad(x, (left, reach - left))
-        return F.conv1d(x, weight, bias, dilation=dilation, groups=x.shape[1])
-
-    return padded
-
-
-def check(case: Case, dilation: int = 1, causal: bool = False) -> None:
-    result = case.run(convolution(dilation, causal))
-    assert_close(result, case.double().run(reference(dilation, causal)), case)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -270,60 +240,6 @@ def test_wrong_arguments_are_named(arguments: dict[str, Tensor], message: str) -
         depthwise_conv(**{"x": torch.zeros(2, 4, 5), "weight": torch.ones(4, 1, 3), **arguments})
 
 
-@pytest.mark.skipif(INTERPRET, reason="the interpreter compiles nothing")
-@pytest.mark.parametrize("capability", [80, 90, 100])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_every_kernel_compiles(direction: str, dtype: torch.dtype, capability: int) -> None:
-    """Rows that begin inside a vector, by a dilation that does: all the same, whole vectors."""
-    pytest.importorskip("triton")
-    from compiling import is_vector
-
-    ptx = build_kernel(direction, dtype, capability, (8, 512, 3999), dilation=1).splitlines()
-    assert any(map(is_vector, ptx))
-    loads = [line for line in ptx if "ld.global" in line and not is_vector(line)]
-    assert len(loads) <= 4  # of weight and bias
-
-
-@pytest.mark.skipif(INTERPRET, reason="the interpreter compiles nothing")
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize(
-    ("shape", "taps", "dilation"),
-    [((8, 512, 4000), 3, 1), ((8, 512, 4000), 3, 128), ((1, 3, 7), 2, 8), ((1, 1, 1), 1, 1)],
-)
-def test_other_variants_compile(
-    direction: str, shape: tuple[int, int, int], taps: int, dilation: int
-) -> None:
-    pytest.importorskip("triton")
-    assert build_kernel(direction, torch.bfloat16, 90, shape, dilation, taps, full=False)
-
-
-def build_kernel(
-    direction: str,
-    dtype: torch.dtype,
-    capability: int,
-    shape: tuple[int, int, int],
-    dilation: int,
-    taps: int = 3,
-    full: bool = True,
-) -> str:
-    """The PTX of a kernel as its launcher wants it; full: with a bias, or sums for the weights."""
-    from compiling import recorded
-
-    from convtasnet_kernels import depthwise
-
-    x = torch.empty(shape, dtype=dtype, device="meta")
-    weight, bias = x.new_empty(shape[1], 1, taps).float(), x.new_empty(shape[1]).float()
-    with recorded() as launches:
-        if direction == "forward":
-            depthwise.forward(x, weight, bias if full else None, dilation, True)
-        else:
-            depthwise.backward(x, x, weight, dilation, True, full)
-    built = launches[0].build(capability)
-    assert built.asm["cubin"]
-    return built.asm["ptx"]
-
-
 @pytest.mark.gpu
 def test_offsets_past_two_to_the_31() -> None:
     torch.cuda.empty_cache()
@@ -342,21 +258,6 @@ def test_offsets_past_two_to_the_31() -> None:
             assert torch.equal(result[name][:, 511:], value), name
         else:  # sums over another number of programs
             assert relative_error(result[name][511:], value.double()) <= 2e-6, name
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("channels", [48, 3])  # maps of whole vectors, and others
-def test_many_lengths_and_dilations_compile_few_variants(channels: int) -> None:
-    from convtasnet_kernels import depthwise
-
-    kernels = (depthwise._forward_kernel, depthwise._backward_kernel)
-    for kernel in kernels:
-        kernel.device_caches.clear()
-    for i, frames in enumerate([1, 16, *random.Random(0).sample(range(2, 5000), 48)]):
-        taps_case((2, channels, frames), device="cuda").run(convolution(8 << i % 5))
-    for kernel in kernels:
-        variants = kernel.device_caches[torch.cuda.current_device()][0]
-        assert 1 <= len(variants) <= 3, kernel.fn.__name__
 
 
 @pytest.mark.gpu
