@@ -16,7 +16,7 @@ from convtasnet.data.draws import Key, below, uniforms
 from convtasnet.data.manifest import Manifest
 from convtasnet.data.packed import PackedStrings
 from convtasnet.data.recordings import Recordings
-from convtasnet.data.resident import ResidentAudio
+from convtasnet.data.resident_audio import ResidentAudio
 from convtasnet.data.words import Fields
 
 logger = logging.getLogger(__name__)

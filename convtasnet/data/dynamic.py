@@ -18,7 +18,7 @@ from convtasnet.data.mixing import active_level, mix
 from convtasnet.data.part import Ingredients
 from convtasnet.data.plan import Plan, Planner, needed
 from convtasnet.data.recordings import Recordings
-from convtasnet.data.resident import ResidentAudio
+from convtasnet.data.resident_audio import ResidentAudio
 from convtasnet.data.reverb import in_rooms
 from convtasnet.data.speed import change_speed
 from convtasnet.data.words import Fields

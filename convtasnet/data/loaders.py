@@ -13,7 +13,8 @@ from convtasnet.cores import available_cores
 from convtasnet.data.batch import Batch, collate
 from convtasnet.data.corpus import SPLITS
 from convtasnet.data.dataset import Batches, EpochDataset
-from convtasnet.data.resident import ResidentAudio, ResidentLoader, make_resident
+from convtasnet.data.resident import ResidentLoader, make_resident
+from convtasnet.data.resident_audio import ResidentAudio
 from convtasnet.data.sampler import EvalSampler, TrainSampler, resume_position
 from convtasnet.data.waiting import WatchedLoader
 

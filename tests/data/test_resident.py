@@ -20,7 +20,8 @@ from convtasnet.audio import write_audio
 from convtasnet.data import pieces
 from convtasnet.data.batch import collate
 from convtasnet.data.mixing import active_level
-from convtasnet.data.resident import ResidentAudio, ResidentLoader
+from convtasnet.data.resident import ResidentLoader
+from convtasnet.data.resident_audio import ResidentAudio
 from convtasnet.data.sampler import TrainSampler
 
 
