@@ -20,7 +20,7 @@ class Position:
     """Where a training stands.
 
     Args:
-        epochs: number of complete epochs.
+        epochs: number of epochs that are done, or were ended by a limit of steps or time.
         steps: optimizer steps.
         lr: learning rate of the next step.
     """
@@ -40,9 +40,12 @@ def position(raw: dict[str, Any]) -> Position:
     missing = [key for key in needed if key not in raw]
     if missing:
         raise ValueError(f"it holds no training to go on with: {', '.join(missing)} missing")
-    batches = raw["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+    loop = raw["loops"]["fit_loop"]
+    done = raw["epoch"] + int(loop["epoch_loop.batch_progress"]["is_last_batch"])
     rate = float(raw["optimizer_states"][0]["param_groups"][0]["lr"])
-    return Position(raw["epoch"] + int(batches["is_last_batch"]), raw["global_step"], rate)
+    return Position(
+        max(done, loop["epoch_progress"]["current"]["processed"]), raw["global_step"], rate
+    )
 
 
 def check_resume(path: str | PathLike[str], model: ConvTasNet, config: dict[str, Any]) -> Position:

@@ -21,14 +21,18 @@ from convtasnet.checkpoint import (
 from convtasnet.resume import check_resume, position
 
 
-def raw(config=None, epoch=4, last_batch=True, **changes):
+def raw(config=None, epoch=4, last_batch=True, ended=False, **changes):
     """A training checkpoint of ``TINY`` as Lightning writes it."""
     groups = [{"lr": 2e-4, "params": []}]
+    loop = {
+        "epoch_loop.batch_progress": {"is_last_batch": last_batch},
+        "epoch_progress": {"current": {"processed": epoch + ended}},
+    }
     return {
         **checkpoint_content(config),
         "epoch": epoch,
         "global_step": 50,
-        "loops": {"fit_loop": {"epoch_loop.batch_progress": {"is_last_batch": last_batch}}},
+        "loops": {"fit_loop": loop},
         "optimizer_states": [{"state": {}, "param_groups": groups}],
         **changes,
     }
@@ -124,7 +128,9 @@ def test_weights_that_differ_are_listed_shortly_and_none_is_loaded():
 
 def test_position_counts_complete_epochs():
     assert position(raw()).epochs == 5
+    assert position(raw(ended=True)).epochs == 5
     assert position(raw(last_batch=False)).epochs == 4
+    assert position(raw(last_batch=False, ended=True)).epochs == 5  # by max_steps, for instance
     assert (position(raw()).steps, position(raw()).lr) == (50, 2e-4)
     with pytest.raises(ValueError, match="epoch, loops missing"):
         position({"global_step": 1, "optimizer_states": []})

@@ -10,6 +10,8 @@ from omegaconf import OmegaConf
 from tiny_corpus import write_corpus
 from training import TINY, composed, read_rows, script, tiny
 
+from convtasnet.checkpoint import read_raw
+from convtasnet.resume import position
 from convtasnet.training_settings import check_training
 
 
@@ -71,7 +73,9 @@ def test_a_run_that_steps_end_within_an_epoch_is_validated(tmp_path: Path) -> No
     (row,) = read_rows(tmp_path / "run")
     assert row["step"] == "1"
     assert float(row["valid_si_sdri"]) == pytest.approx(best)
-    assert (tmp_path / "run" / "checkpoints" / "best.ckpt").is_file()
+    checkpoints = tmp_path / "run" / "checkpoints"
+    assert (checkpoints / "best.ckpt").is_file()
+    assert position(read_raw(checkpoints / "last.ckpt")).epochs == 1  # a resume goes on behind it
 
 
 def test_limits_that_leave_no_score_end_with_a_last_checkpoint(tmp_path: Path) -> None:

@@ -132,8 +132,8 @@ def resume_position(trainer: Any, n_batches: int) -> tuple[int, int]:
     counted = loop.epoch_progress.state_dict()["current"]["processed"]
     if epoch not in (counted, counted + 1):
         logger.warning(
-            "an epoch has %d batches now, the run that is resumed had another number: "
-            "training goes on at the start of an epoch",
+            "the run that is resumed has not done epochs of %d batches (it was ended within one, "
+            "or had another number): training goes on at the start of an epoch",
             n_batches,
         )
         return 0, 0
