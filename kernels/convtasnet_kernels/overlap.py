@@ -19,14 +19,14 @@ def _forward_kernel(
     frames_ptr,  # (B,) integers, valid frames, or None
     lengths_ptr,  # (B,) integers, valid samples, or None
     y_ptr,  # out: (B·S, T)
-    S,
-    F,
-    n_frames,  # valid ones, if there are no frames
-    T,
+    S,  # rows that share an item's valid frames and samples
+    F,  # frames of a row
+    n_frames,  # valid ones of an item, at most; all where frames_ptr is None
+    T,  # samples of a waveform
     margin,  # samples of the first frames that come before the waveform
     tiles,  # of a waveform
-    L: tl.constexpr,
-    STRIDE: tl.constexpr,
+    L: tl.constexpr,  # samples of a frame
+    STRIDE: tl.constexpr,  # samples from a frame to the next
     BLOCK: tl.constexpr,  # samples of a tile
 ):
     row = (tl.program_id(0) // tiles).to(tl.int64)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from convtasnet_kernels.backend import runs_in_triton
-from convtasnet_kernels.checks import DTYPES
+from convtasnet_kernels.checks import DTYPES, check_tensor
 
 
 def overlap_add(
@@ -31,7 +31,7 @@ def overlap_add(
         stride: from a frame to the next, at most L.
         length: T of the waveforms.
         margin: samples of the first frames that come before the waveform.
-        n_frames: valid frames, None for all F.
+        n_frames: valid frames, at least 1; None for all F.
         frames: (B,) integers, those of each item, at most n_frames; None where all of these are.
         lengths: (B,) integers, samples of each item, behind which its waveforms are zero, or None.
 
@@ -44,20 +44,44 @@ def overlap_add(
     >>> overlap_add(torch.ones(1, 4, 3), stride=2, length=9, n_frames=2)
     tensor([[1., 1., 2., 2., 1., 1., 0., 0., 0.]])
     """
-    if not isinstance(samples, Tensor) or samples.dim() != 3 or samples.dtype not in DTYPES:
-        kind = samples.dtype if isinstance(samples, Tensor) else type(samples).__name__
-        raise ValueError(f"samples must be a floating (B·S, L, F), got {kind}")
-    if not 1 <= stride <= samples.shape[1]:
-        raise ValueError(f"stride must be between 1 and L = {samples.shape[1]}, got {stride}")
-    for name, given in (("frames", frames), ("lengths", lengths)):
-        if given is not None and (given.dim() != 1 or samples.shape[0] % max(len(given), 1)):
-            raise ValueError(
-                f"{name} must be (B,), a divisor of {samples.shape[0]}, got {tuple(given.shape)}"
-            )
+    _check(samples, stride, length, margin, n_frames, frames, lengths)
     n_frames = samples.shape[2] if n_frames is None else n_frames
     if runs_in_triton("overlap_add", samples):
         return overlapped(samples, stride, length, margin, n_frames, frames, lengths)
     return _in_operators(samples, stride, length, margin, n_frames, frames, lengths)
+
+
+def _check(
+    samples: Tensor,
+    stride: int,
+    length: int,
+    margin: int,
+    n_frames: int | None,
+    frames: Tensor | None,
+    lengths: Tensor | None,
+) -> None:
+    check_tensor("samples", samples)
+    if samples.dim() != 3 or samples.dtype not in DTYPES:
+        raise ValueError(
+            f"samples must be a floating (B·S, L, F), got {tuple(samples.shape)} of {samples.dtype}"
+        )
+    rows, taps, all_frames = samples.shape
+    if not 1 <= stride <= taps:
+        raise ValueError(f"stride must be between 1 and L = {taps}, got {stride}")
+    if length < 0 or margin < 0:
+        raise ValueError(f"length and margin must be at least 0, got {length} and {margin}")
+    if n_frames is not None and not 1 <= n_frames <= all_frames:
+        raise ValueError(f"n_frames must be between 1 and F = {all_frames}, got {n_frames}")
+    for name, given in (("frames", frames), ("lengths", lengths)):
+        if given is None:
+            continue
+        check_tensor(name, given)
+        if given.dim() != 1 or rows % max(len(given), 1):
+            raise ValueError(
+                f"{name} must be (B,), B a divisor of {rows}, got {tuple(given.shape)}"
+            )
+        if given.device != samples.device:
+            raise ValueError(f"{name} is on {given.device}, samples on {samples.device}")
 
 
 def _in_operators(
