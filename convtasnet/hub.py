@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ FILES = [
     "masknet.ckpt",
     "decoder.ckpt",
 ]
+OPTIONS = frozenset(signature(snapshot_download).parameters) - {"repo_id", "allow_patterns"}
 # "owner/name" or "name", as the hub writes them; a suffix of a checkpoint makes it a file.
 MODEL_ID = re.compile(r"(?:[\w\-.]{1,96}/)?[\w\-.]{1,96}", re.ASCII)
 FILE_SUFFIXES = (".ckpt", ".pt", ".pth", ".bin", ".tar", ".safetensors", ".json", ".wav")
@@ -33,6 +36,16 @@ def is_model_id(name: str) -> bool:
     parts = name.split("/")
     wrong = name.lower().endswith(FILE_SUFFIXES) or any(part.startswith(".") for part in parts)
     return MODEL_ID.fullmatch(name) is not None and not wrong
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raises a ValueError for what ``download`` does not take, also where nothing is downloaded."""
+    unknown = options.keys() - OPTIONS
+    if unknown:
+        raise ValueError(
+            f"{', '.join(sorted(unknown))}: no such option; there are hparams and, for the hub, "
+            "revision, token, cache_dir, force_download, local_files_only"
+        )
 
 
 def download(model_id: str, **options: Any) -> Path:

@@ -78,7 +78,7 @@ class HubModel(
             FileNotFoundError: there is neither such a file nor such a model on the hub.
             ValueError: it is no checkpoint, is damaged or of a newer format; its weights do not
                 fit (the message lists the first keys that differ); or hyper-parameters are missing
-                (the message names all), unknown or contradict the file.
+                (the message names all), unknown or contradict the file; or an option is unknown.
         """
         return cls.from_checkpoint(read_model(source, hparams, **hub_options), str(source))
 
@@ -98,7 +98,10 @@ class HubModel(
             raise ValueError(
                 f"{source} names model arguments that this version does not know: {sorted(unknown)}"
             )
-        model = cls(**checkpoint.model_args)
+        try:
+            model = cls(**checkpoint.model_args)
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from error
         assert isinstance(model, nn.Module)
         load_weights(model, checkpoint.state_dict, source)
         model.training_config, model.about = checkpoint.config, checkpoint.about
@@ -126,9 +129,11 @@ class HubModel(
             The address of the upload, if there is one.
 
         Raises:
-            ValueError: the folder is a file, or weights are NaN or infinite.
+            ValueError: it names no folder, or a file; or weights are NaN or infinite.
             OSError: it cannot be written to.
         """
+        if not isinstance(save_directory, str | PathLike) or not str(save_directory).strip():
+            raise ValueError(f"save_directory={save_directory!r} names no folder")
         folder = Path(save_directory).absolute()
         with renewing(folder) as temporary:
             if (folder / README).is_file():

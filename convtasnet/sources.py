@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from convtasnet.checkpoint import ENTRY, Checkpoint, parse_checkpoint, read_raw
-from convtasnet.hub import download, is_model_id
+from convtasnet.hub import check_options, download, is_model_id
 from convtasnet.importers import TOOLKITS, import_foreign
 from convtasnet.importers.speechbrain import PARTS
 from convtasnet.portable import is_portable, read_portable
@@ -36,12 +36,14 @@ def read_model(
 
     Raises:
         FileNotFoundError: there is no such file, nor such a model on the hub.
-        ValueError: it is no checkpoint, or damaged; hyper-parameters are missing or contradict it.
+        ValueError: it is no checkpoint, or damaged; hyper-parameters are missing or contradict it;
+            an unknown option.
     """
     if not isinstance(source, str | PathLike) or not str(source).strip():
         raise ValueError(f"{source!r} names no model: give a file, a folder or a model of the hub")
     if hparams is not None and not isinstance(hparams, Mapping):
         raise ValueError(f"hparams={hparams!r} must be a dictionary, in the toolkit's own names")
+    check_options(hub_options)
     path = Path(source).expanduser()
     if not path.exists():
         if not is_model_id(str(source)):

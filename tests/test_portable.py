@@ -278,3 +278,23 @@ def test_the_file_system_comes_before_the_hub(model: ConvTasNet, hub: Hub) -> No
     for missing in ("best.ckpt", "./you", "/no/where", "a/b/c", "~/none.pth"):
         with pytest.raises(FileNotFoundError, match=r"checkpoint /.* does not exist"):
             ConvTasNet.from_pretrained(missing)
+
+
+@pytest.mark.parametrize("nowhere", ["", " ", None])
+def test_no_folder_is_not_the_current_one(model: ConvTasNet, nowhere: Any) -> None:
+    with pytest.raises(ValueError, match=f"save_directory={nowhere!r} names no folder"):
+        model.save_pretrained(nowhere)
+
+
+def test_an_unknown_option_is_named_for_a_file_too(folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"^hparam: no such option; there are hparams and"):
+        ConvTasNet.from_pretrained(folder, hparam={"X": 8})
+    ConvTasNet.from_pretrained(folder, revision="main")  # a folder may stand where the hub did
+
+
+def test_arguments_without_a_meaning_are_named_with_their_file(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["model"]["n_src"] = "2"
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=f"^{folder}: n_src='2' must be an integer"):
+        ConvTasNet.from_pretrained(folder)
