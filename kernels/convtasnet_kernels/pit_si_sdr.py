@@ -15,11 +15,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from convtasnet_kernels import pit_si_sdr_torch
 from convtasnet_kernels.block_tile import no_tiles
 from convtasnet_kernels.global_tile import item_length
-from convtasnet_kernels.pit_si_sdr_torch import FLOOR
 
-DECIBELS = tl.constexpr(4.342944819032518)  # of a ratio's natural logarithm
+DECIBELS = tl.constexpr(pit_si_sdr_torch.DECIBELS)
 
 
 @triton.jit
@@ -37,9 +37,9 @@ def _sums_kernel(
     ref_ptr,  # (B, S, T)
     lengths_ptr,  # (B,) integers, valid samples, or None
     sums_ptr,  # out: (B, 4·S + S², tiles) float64, see ROWS
-    T,
+    T,  # samples of a signal
     tiles,  # of a signal
-    S: tl.constexpr,
+    S: tl.constexpr,  # sources
     BLOCK: tl.constexpr,  # samples of a tile
 ):
     """ROWS of an item: of each estimate, then of each reference, the sums of its differences and of
@@ -104,12 +104,12 @@ def _match_kernel(
     count_ptr,  # out: (1,) float64, audible references
     perm_ptr,  # out: (B, S) int64, the estimate of each reference
     coeff_ptr,  # out: (B, S, 3) float64, see pit_si_sdr_torch.forward
-    floor,
-    B,
-    T,
-    tiles,
-    matchings,
-    S: tl.constexpr,
+    floor,  # added to both parts of an energy of 1
+    B,  # items
+    T,  # samples of a signal
+    tiles,  # of a signal
+    matchings,  # S!
+    S: tl.constexpr,  # sources
     ITEMS: tl.constexpr,  # at a time
     PAIRS: tl.constexpr,  # room for S²
     TILES: tl.constexpr,  # at a time
@@ -128,16 +128,16 @@ def _match_kernel(
             given = tl.load(lengths_ptr + item, mask=item < B, other=1)
             n = tl.minimum(tl.maximum(given, 1), T).to(tl.float64)
         row = item.to(tl.int64) * (4 * S + S * S)
-        a = _row_sums(sums_ptr, row + 2 * est, exists, tiles, TILES) / n
-        e = _row_sums(sums_ptr, row + 2 * est + 1, exists, tiles, TILES)
-        b = _row_sums(sums_ptr, row + 2 * (S + ref), exists, tiles, TILES) / n
-        r = _row_sums(sums_ptr, row + 2 * (S + ref) + 1, exists, tiles, TILES)
-        d = _row_sums(sums_ptr, row + 4 * S + pair, exists, tiles, TILES) - n * a * b
-        silent = e == 0
-        audible = (r != 0) & exists
-        e = tl.sqrt(tl.where(silent, 1.0, e - n * a * a))
-        r = tl.sqrt(tl.where(audible, r - n * b * b, 1.0))
-        cosine = d / (e * r)
+        mean_e = _row_sums(sums_ptr, row + 2 * est, exists, tiles, TILES) / n
+        energy_e = _row_sums(sums_ptr, row + 2 * est + 1, exists, tiles, TILES)
+        mean_r = _row_sums(sums_ptr, row + 2 * (S + ref), exists, tiles, TILES) / n
+        energy_r = _row_sums(sums_ptr, row + 2 * (S + ref) + 1, exists, tiles, TILES)
+        products = _row_sums(sums_ptr, row + 4 * S + pair, exists, tiles, TILES)
+        silent = energy_e == 0
+        audible = (energy_r != 0) & exists
+        norm_e = tl.sqrt(tl.where(silent, 1.0, energy_e - n * mean_e * mean_e))
+        norm_r = tl.sqrt(tl.where(audible, energy_r - n * mean_r * mean_r, 1.0))
+        cosine = (products - n * mean_e * mean_r) / (norm_e * norm_r)
         target = cosine * cosine
         rest = 1.0 - target
         rest = tl.where(rest < 0, 0.0, rest)  # rounding; a maximum would swallow NaN
@@ -147,16 +147,16 @@ def _match_kernel(
         )
         loss -= tl.sum(tl.sum(tl.where(chosen & audible, value, 0.0), axis=1), axis=0)
         count += tl.sum(tl.sum((chosen & audible).to(tl.float64), axis=1), axis=0)
-        slope = 2.0 * DECIBELS * cosine * (1.0 / (target + floor) + 1.0 / (rest + floor)) / e
+        slope = 2.0 * DECIBELS * cosine * (1.0 / (target + floor) + 1.0 / (rest + floor)) / norm_e
         slope = tl.where(audible & ~silent, slope, 0.0)
-        own = -slope * cosine / e
-        other = slope / r
+        own = -slope * cosine / norm_e
+        other = slope / norm_r
         places = item.to(tl.int64) * S + ref
         stored = chosen & exists
         tl.store(perm_ptr + places, est, mask=stored)
         tl.store(coeff_ptr + 3 * places, own, mask=stored)
         tl.store(coeff_ptr + 3 * places + 1, other, mask=stored)
-        tl.store(coeff_ptr + 3 * places + 2, -(own * a + other * b), mask=stored)
+        tl.store(coeff_ptr + 3 * places + 2, -(own * mean_e + other * mean_r), mask=stored)
         start += ITEMS
     tl.store(loss_ptr, (loss / tl.where(count > 0, count, 1.0)).to(loss_ptr.dtype.element_ty))
     tl.store(count_ptr, count)
@@ -172,10 +172,10 @@ def _gradient_kernel(
     perm_ptr,  # (B, S) int64
     coeff_ptr,  # (B, S, 3) float64
     d_est_ptr,  # out: (B, S, T)
-    T,
+    T,  # samples of a signal
     tiles,  # of a signal
-    S: tl.constexpr,
-    BLOCK: tl.constexpr,
+    S: tl.constexpr,  # sources
+    BLOCK: tl.constexpr,  # samples of a tile
 ):
     row = (tl.program_id(0) // tiles).to(tl.int64)
     t = tl.program_id(0) % tiles * BLOCK + tl.arange(0, BLOCK)
@@ -213,8 +213,9 @@ def forward(
             est, ref, lengths, sums, T, tiles, S=S, BLOCK=TILE, num_warps=WARPS
         )
         _match_kernel[(1,)](
-            sums, lengths, masks, loss, count, perm, coeff, FLOOR, B, T, tiles, len(masks),
-            S=S, ITEMS=max(LANES // pairs, 1), PAIRS=pairs, TILES=TILES, num_warps=WARPS,
+            sums, lengths, masks, loss, count, perm, coeff, pit_si_sdr_torch.FLOOR, B, T, tiles,
+            len(masks), S=S, ITEMS=max(LANES // pairs, 1), PAIRS=pairs, TILES=TILES,
+            num_warps=WARPS,
         )  # fmt: skip
     return loss, perm, coeff, count
 

@@ -32,21 +32,21 @@ def forward(
     mean_e, mean_r = e.sum(-1) / n, r.sum(-1) / n
     energy_e, energy_r = e.square().sum(-1), r.square().sum(-1)
     silent, audible = (energy_e == 0)[:, :, None], (energy_r != 0)[:, None]
-    energy_e = (energy_e - n * mean_e.square())[:, :, None].masked_fill(silent, 1.0).sqrt()
-    energy_r = (energy_r - n * mean_r.square())[:, None].masked_fill(~audible, 1.0).sqrt()
+    norm_e = (energy_e - n * mean_e.square())[:, :, None].masked_fill(silent, 1.0).sqrt()
+    norm_r = (energy_r - n * mean_r.square())[:, None].masked_fill(~audible, 1.0).sqrt()
     products = (
         torch.einsum("bit,bjt->bij", e, r) - n[:, None] * mean_e[:, :, None] * mean_r[:, None]
     )
-    cosine = products / (energy_e * energy_r)
+    cosine = products / (norm_e * norm_r)
     target = cosine.square()
     rest = (1 - target).clamp(min=0)
     value = DECIBELS * ((target + FLOOR).log() - (rest + FLOOR).log())
     perm = _best_matching(value.masked_fill(~audible, 0.0).nan_to_num(nan=0.0))
-    slope = 2 * DECIBELS * cosine * (1 / (target + FLOOR) + 1 / (rest + FLOOR)) / energy_e
+    slope = 2 * DECIBELS * cosine * (1 / (target + FLOOR) + 1 / (rest + FLOOR)) / norm_e
     slope = slope.masked_fill(silent | ~audible, 0.0)
-    own, other = -slope * cosine / energy_e, slope / energy_r
-    rest = -(own * mean_e[:, :, None] + other * mean_r[:, None])
-    coeff = torch.stack([_matched(part, perm) for part in (own, other, rest)], -1)
+    own, other = -slope * cosine / norm_e, slope / norm_r
+    constant = -(own * mean_e[:, :, None] + other * mean_r[:, None])
+    coeff = torch.stack([_matched(part, perm) for part in (own, other, constant)], -1)
     count = audible.sum(dtype=torch.float64)
     loss = -_matched(value.masked_fill(~audible, 0.0), perm).sum() / count.clamp(min=1)
     return loss.float(), perm, coeff, count
@@ -73,9 +73,9 @@ def backward(
         count: see perm.
     """
     _, e, r = _differences(est, ref, lengths)
-    own, other, rest = coeff[..., None].unbind(2)
+    own, other, constant = coeff[..., None].unbind(2)
     places = perm[..., None].expand_as(e)
-    g = own * e.gather(1, places) + other * r + rest
+    g = own * e.gather(1, places) + other * r + constant
     g = _valid(est, lengths, g * (-upstream.double() / count.clamp(min=1)))
     return torch.empty_like(est).scatter_(1, places, g.to(est.dtype))
 
