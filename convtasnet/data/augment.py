@@ -73,7 +73,7 @@ class Augment:
         size = self.epoch_size
         if size is not None and (not isinstance(size, int) or size < 1):
             raise ValueError(f"epoch_size is {size}, expected 1 or more")
-        if not 0 <= self.gain_db < math.inf:
+        if not isinstance(self.gain_db, int | float) or not 0 <= self.gain_db < math.inf:
             raise ValueError(f"gain_db is {self.gain_db}, expected a number of dB from 0 on")
         if not 0 < self.peaks[0] <= self.peaks[1] <= 1:
             raise ValueError(f"peak is {self.peak}, expected numbers above 0 and up to 1")

@@ -80,8 +80,9 @@ class DemoSpec:
         if self.sample_rate < 1:
             raise ValueError(f"sample_rate={self.sample_rate}, expected at least 1 Hz")
         for name in ("n_train", "n_valid", "n_test"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}, expected at least 1 mixture")
+            count = getattr(self, name)
+            if not isinstance(count, int) or count < 1:
+                raise ValueError(f"{name}={count!r}, expected at least 1 mixture")
 
     @property
     def key(self) -> str:

@@ -66,9 +66,14 @@ class SpeakersData(MixtureData):
         if remix not in (True, None):
             raise ValueError(f"remix is {remix!r}, but speakers are always mixed: expected true")
         super().__init__(root, epoch_size=epoch_size, remix=True, **kwargs)
-        for name, value in {"n_valid": n_valid, "n_test": n_test}.items():
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}, expected 1 or more")
+        if epoch_size is None:
+            raise ValueError("epoch_size is None, but speakers list no mixtures: expected a number")
+        for name, value, least in (
+            *(("n_valid_speakers", n_valid_speakers, 0), ("n_test_speakers", n_test_speakers, 0)),
+            *(("n_valid", n_valid, 1), ("n_test", n_test, 1)),
+        ):
+            if value is not None and (not isinstance(value, int) or value < least):
+                raise ValueError(f"{name} is {value}, expected {least} or more")
         if eval_seconds is not None and not eval_seconds * self.sample_rate >= 1:
             raise ValueError(f"eval_seconds is {eval_seconds}, expected at least one sample")
         self.eval_seconds = eval_seconds

@@ -231,3 +231,9 @@ def test_sentences_vary():
     assert len(set(texts)) > 495
     assert all(7 < len(text.split()) < 26 for text in texts)
     assert len({text.split()[0] for text in texts}) > 10
+
+
+@pytest.mark.parametrize("count", [0, 1.5, "10"])
+def test_a_corpus_needs_whole_numbers_of_mixtures(count):
+    with pytest.raises(ValueError, match=f"n_valid={count!r}, expected at least 1 mixture"):
+        DemoSpec(n_valid=count)

@@ -296,3 +296,12 @@ def test_empty_or_missing_root(tmp_path):
 def test_counts_below_one_are_refused(root, name):
     with pytest.raises(ValueError, match=f"{name} is 0"):
         data(root, **{name: 0})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("n_valid", 1.5), ("n_valid_speakers", 2.5), ("n_test_speakers", -1), ("epoch_size", None)],
+)
+def test_what_is_no_count_is_refused(root, name, value):
+    with pytest.raises(ValueError, match=f"{name} is {value}, "):
+        data(root, **{name: value})
