@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
-from itertools import permutations
-
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from convtasnet.lengths import checked_lengths, zero_mean_within
+from convtasnet.matching import best_permutation
 from convtasnet_kernels import pit_si_sdr_loss
 from convtasnet_kernels.backend import runs_in_triton
-
-MAX_EXHAUSTIVE_SOURCES = 5  # 120 permutations; the Hungarian method beyond, on the CPU
+from convtasnet_kernels.pit_si_sdr_op import DTYPES, MOST_SOURCES
 
 
 def si_sdr(est: Tensor, ref: Tensor) -> Tensor:
@@ -129,9 +125,8 @@ def pit_loss(
 
 def _is_fused(est: Tensor, ref: Tensor) -> bool:
     """Whether the loss is one operator, a few launches instead of almost two hundred."""
-    if est.shape[1] > MAX_EXHAUSTIVE_SOURCES or est.shape[2] == 0 or ref.requires_grad:
-        return False
-    return torch.float64 not in (est.dtype, ref.dtype) and runs_in_triton("pit_si_sdr_loss", est)
+    fits = est.shape[1] <= MOST_SOURCES and est.dtype in DTYPES and ref.dtype in DTYPES
+    return fits and not ref.requires_grad and runs_in_triton("pit_si_sdr_loss", est)
 
 
 def pairwise(
@@ -156,8 +151,7 @@ def pairwise(
         torch.Size([3, 2, 4])
     """
     _check_signals(est, ref)
-    fit = est.ndim == ref.ndim == 3 and est.shape[::2] == ref.shape[::2]
-    if not fit:
+    if not est.ndim == ref.ndim == 3 or est.shape[::2] != ref.shape[::2]:
         raise ValueError(
             f"est {tuple(est.shape)} and ref {tuple(ref.shape)} must be (B, n_est, T) and "
             "(B, n_ref, T)"
@@ -185,42 +179,6 @@ def _compared(est: Tensor, ref: Tensor, metric: str) -> Tensor:
     """Metric of every prepared estimate against every reference: (B, n_est, n_ref)."""
     columns = [_OF_PREPARED[metric](est, one[:, None]) for one in ref.unbind(1)]
     return torch.stack(columns, dim=-1)
-
-
-def best_permutation(scores: Tensor) -> Tensor:
-    """Matching of estimates with references that has the highest mean score, item by item.
-
-    Every permutation is tried on the device for up to 5 sources, without waiting for the host;
-    beyond, the Hungarian method (Kuhn 1955) runs on the CPU. Both are exact. NaN counts as 0:
-    the column of a silent reference then leaves the choice to the others.
-
-    Args:
-        scores: (B, n_src, n_src), estimate by reference, higher is better.
-
-    Returns:
-        (B, n_src) int64, ``perm[b, j]`` = estimate matched with reference ``j``.
-
-    Example:
-        >>> best_permutation(torch.tensor([[[0.0, 9.0], [8.0, 1.0]]]))
-        tensor([[1, 0]])
-    """
-    scores = scores.nan_to_num(nan=0.0)
-    n_src = scores.shape[-1]
-    if n_src > MAX_EXHAUSTIVE_SOURCES:
-        rows = scores.transpose(1, 2).double().cpu().numpy()
-        best = [linear_sum_assignment(item, maximize=True)[1].tolist() for item in rows]
-        return torch.tensor(best, dtype=torch.int64, device=scores.device).view(-1, n_src)
-    perms = _permutations(n_src, scores.device)
-    references = torch.arange(n_src, device=scores.device)
-    totals = scores[:, perms, references].sum(-1)  # (B, n_src!)
-    return perms[totals.argmax(-1)]
-
-
-@cache
-def _permutations(n_src: int, device: torch.device) -> Tensor:
-    """(n_src!, n_src), copied to the device once: each copy would wait for what it has to do."""
-    with torch.inference_mode(False):  # validation may be the first to ask, training needs them
-        return torch.tensor(list(permutations(range(n_src))), device=device)
 
 
 def _si_sdr_of_units(est: Tensor, ref: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from convtasnet.losses import best_permutation
+from convtasnet.matching import best_permutation
 
 CHUNK_SECONDS = 48.0  # of one piece
 MAX_FRAMES = 100_000  # of one piece: what bounds the memory at high rates and small hops

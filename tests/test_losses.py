@@ -10,7 +10,8 @@ import pytest
 import torch
 from scipy.optimize import linear_sum_assignment
 
-from convtasnet.losses import best_permutation, pairwise, pit_loss, si_sdr, snr
+from convtasnet.losses import pairwise, pit_loss, si_sdr, snr
+from convtasnet.matching import best_permutation
 
 
 def direct_si_sdr(est: torch.Tensor, ref: torch.Tensor) -> float:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from convtasnet.lengths import checked_lengths
-from convtasnet.losses import best_permutation, pairwise
+from convtasnet.losses import pairwise
+from convtasnet.matching import best_permutation
 from convtasnet.metrics.invalid import UNMIXED, invalid_rows, unmixed
 from convtasnet.metrics.measure import Measured, measure, ordered
 
