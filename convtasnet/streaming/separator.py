@@ -181,7 +181,7 @@ def decay_of(model: ConvTasNet, half_life: float | None) -> float:
     """What a frame's weight is multiplied by with every later frame, for a half-life in seconds.
 
     Raises:
-        ValueError: the half-life is below 10 frames.
+        ValueError: the half-life is no number, or below 10 frames.
 
     Example:
         >>> model = ConvTasNet(n_filters=16, bn_chan=8, hid_chan=16, skip_chan=8, n_blocks=1)
@@ -190,6 +190,8 @@ def decay_of(model: ConvTasNet, half_life: float | None) -> float:
     """
     if half_life is None:
         return 1.0
+    if not isinstance(half_life, int | float):
+        raise ValueError(f"half_life={half_life!r} must be a number of seconds")
     frames = half_life * model.sample_rate / model.stride
     if not frames >= MIN_HALF_LIFE:
         raise ValueError(

@@ -245,6 +245,11 @@ def test_a_half_life_is_not_too_short(half_life: float) -> None:
         StreamingSeparator(causal(), half_life=half_life)
 
 
+def test_a_half_life_is_a_number() -> None:
+    with pytest.raises(ValueError, match="half_life='5' must be a number of seconds"):
+        StreamingSeparator(causal(), half_life="5")  # type: ignore[arg-type]
+
+
 def test_the_state_of_another_model_is_refused() -> None:
     stream, other = StreamingSeparator(causal()), StreamingSeparator(causal(hid_chan=10))
     with pytest.raises(ValueError, match=r"history\.0 \(2, 10\) instead of \(2, 12\)"):
