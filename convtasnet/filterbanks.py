@@ -129,7 +129,7 @@ def encoder_decoder(
         >>> features.shape, decoder(features).shape
         (torch.Size([2, 66, 19]), torch.Size([2, 1, 160]))
     """
-    if name not in tuple(FILTERBANKS):
+    if name not in tuple(FILTERBANKS):  # which takes names without a hash, such as lists
         raise ValueError(f"filterbank={name!r} is unknown; choose one of {sorted(FILTERBANKS)}")
     if name != "free" and n_filters % 2:
         raise ValueError(f"filterbank={name!r} needs an even n_filters, got {n_filters}")

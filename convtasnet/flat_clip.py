@@ -16,22 +16,27 @@ EPS = 1e-6  # that clip_grad_norm_ adds to the norm
 def clipped_as_one(parameters: Iterable[Tensor], max_norm: float) -> bool:
     """What ``torch.nn.utils.clip_grad_norm_`` does to the gradients, if they share one memory.
 
-    That takes a norm of each gradient and some 30 of them a launch. Those of
-    ``graphed_loss.GraphedLoss`` are one vector here, to the same numbers up to rounding. A NaN
-    among them stays where it is: scaled by their norm, all would be NaN, and what lies between
-    them, too, where nothing would ever clear it.
+    PyTorch takes the norm of each gradient, some 30 of them a launch. Gradients of
+    ``graphed_loss.GraphedLoss`` lie side by side and are clipped as one vector, to the same numbers
+    up to rounding. A NaN among them stays where it is: scaled by a norm that is NaN, all would be,
+    the gaps between them too, which nothing clears afterwards.
 
     Args:
         parameters: whose gradients are clipped.
-        max_norm: what their norm is scaled down to.
+        max_norm: largest norm of all gradients as one vector, 0 or more.
 
     Returns:
-        False where they lie apart, or are not there: nothing was done.
+        Whether they share one memory; where they lie apart, or there are none, nothing is done.
 
     Example:
-        >>> weight = torch.nn.Parameter(torch.zeros(2))
-        >>> weight.grad = torch.tensor([3.0, 4.0])
-        >>> clipped_as_one([weight], 1.0)  # no memory of ``side_by_side.laid_out``
+        >>> from convtasnet.side_by_side import laid_out
+        >>> parameters = [torch.nn.Parameter(torch.zeros(n)) for n in (1, 2)]
+        >>> for p, gradient, value in zip(parameters, laid_out(parameters), (3.0, 0.0)):
+        ...     p.grad = gradient.fill_(value)
+        >>> clipped_as_one(parameters, 1.5), parameters[0].grad
+        (True, tensor([1.5000]))
+        >>> parameters[0].grad = torch.ones(1)  # apart
+        >>> clipped_as_one(parameters, 1.5)
         False
     """
     gradients = [p.grad for p in parameters if p.grad is not None]

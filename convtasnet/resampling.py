@@ -13,11 +13,16 @@ from torchaudio.transforms import Resample
 
 _MAX_REDUCED_RATE = 1_000_000
 _FILTER_WIDTH, _ROLLOFF = 6, 0.99  # torchaudio's defaults
-_MATRIX_SIZE = 250_000  # coefficients of torchaudio's filter, about: a megabyte
+_MATRIX_SIZE = 250_000  # coefficients, about, up to which torchaudio's filter is used: a megabyte
 
 
 def resample(wav: Tensor, orig_rate: int, new_rate: int, n_samples: int | None = None) -> Tensor:
     """Resample the last axis, to what ``torchaudio.functional.resample`` gives (windowed sinc).
+
+    torchaudio's filter has as many coefficients as the product of the reduced rates. Where these
+    are many, as for 44101 and 8000 Hz, scipy applies the same filter without its zeros, on the CPU;
+    such rates take no ``wav`` that needs a gradient. Rates beyond a million that have hardly a
+    common divisor are taken as the nearest ratio of numbers up to that, off by less than 1e-6.
 
     Args:
         wav: ``(..., T)``.
@@ -25,11 +30,6 @@ def resample(wav: Tensor, orig_rate: int, new_rate: int, n_samples: int | None =
         new_rate: rate wanted in Hz.
         n_samples: exact length wanted: the end is cut or padded with zeros. By default
             ``ceil(T * new_rate / orig_rate)``.
-
-    torchaudio's filter has as many coefficients as the product of the reduced rates. Where that is
-    much, as for 44101 and 8000 Hz, scipy applies the same filter without its zeros, on the CPU and
-    without gradients. Rates beyond a million that have hardly a common divisor are taken as the
-    nearest ratio of numbers up to that, off by less than 1e-6.
 
     Returns:
         ``(..., n_samples)``.
@@ -106,7 +106,7 @@ def _converted(wav: Tensor, old: int, new: int) -> Tensor:
     """``ceil(T * new / old)`` samples of (..., T), T > 0."""
     if old * new <= _MATRIX_SIZE:
         return _matrix(old, new, wav.dtype, wav.device)(wav)
-    from scipy.signal import upfirdn
+    from scipy.signal import upfirdn  # takes long to import, and few need it
 
     dtype = np.float64 if wav.dtype == torch.float64 else np.float32
     taps, start = _taps(old, new, dtype)

@@ -244,7 +244,7 @@ class SeparationSystem(L.LightningModule):
 
 
 def _built(name: str, factory: Callable[[Any], Built], argument: Any) -> Built:
-    """What a factory makes; what it does not take comes from the settings."""
+    """What a factory makes of its argument; a ValueError names a setting that it does not take."""
     try:
         return factory(argument)
     except (TypeError, RuntimeError) as error:

@@ -16,6 +16,7 @@ SMALL: dict[str, Any] = {
     "n_blocks": 3,
     "n_repeats": 2,
 }
+CAUSAL: dict[str, Any] = {"norm": "cumulative", "causal": True}
 
 
 def small(**changes: Any) -> ConvTasNet:
@@ -25,6 +26,3 @@ def small(**changes: Any) -> ConvTasNet:
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     return model.eval()
-
-
-CAUSAL = {"norm": "cumulative", "causal": True}

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 import torch
+from asteroid_filterbanks import multiphase_gammatone_fb as library
 from small_model import small
+
+from convtasnet.filterbanks import GammatoneFilterbank
 
 
 @pytest.mark.parametrize("filterbank", ["free", "stft", "analytic_free", "param_sinc", "mpgtf"])
@@ -26,13 +32,6 @@ def test_odd_filter_counts_are_refused(filterbank: str) -> None:
 
 def test_gammatone_filters_equal_the_librarys() -> None:
     """The library's own function, with its NumPy 1 names, is the reference."""
-    import math
-
-    import numpy as np
-    from asteroid_filterbanks import multiphase_gammatone_fb as library
-
-    from convtasnet.filterbanks import GammatoneFilterbank
-
     assert not hasattr(library.np, "math")
     ours = GammatoneFilterbank(128, 16, sample_rate=8000, stride=8).filters()
     assert not hasattr(library.np, "math"), "the lent names are taken back"

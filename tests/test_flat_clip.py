@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import SGD
 from torch.utils.data import DataLoader
 
-from convtasnet import ConvTasNet, graphed_loss, system
+from convtasnet import ConvTasNet, system
 from convtasnet.flat_clip import clipped_as_one
 from convtasnet.losses import pit_loss
 from convtasnet.side_by_side import as_one, laid_out
@@ -81,12 +81,13 @@ def test_what_is_not_finite_leaves_nothing_behind(value: float) -> None:
 
 @pytest.mark.parametrize(("algorithm", "joined"), [("norm", 5), (None, 5), ("value", 0)])
 def test_a_training_clips_as_lightning_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str | None, joined: int
+    tmp_path: Path,
+    launches: Launches,
+    monkeypatch: pytest.MonkeyPatch,
+    algorithm: str | None,
+    joined: int,
 ) -> None:
     """The first of six batches comes before the graphs, whose gradients lie side by side."""
-    monkeypatch.setattr(graphed_loss, "GraphMaker", Launches())
-    monkeypatch.setattr(graphed_loss, "can_capture", lambda x: True)
-    monkeypatch.setattr(graphed_loss, "capture_stream", lambda device: None)
     found: list[bool] = []
 
     def noted(*arguments) -> bool:

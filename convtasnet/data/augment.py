@@ -43,6 +43,8 @@ class Augment:
 
     >>> Augment(remix=True, snr=[0, 10], peak=0.5).peak
     (0.5, 0.5)
+    >>> Augment(remix=True, speed=[0.8, 1.2]).speeds
+    range(80, 121)
     >>> Augment(speed=True)
     Traceback (most recent call last):
         ...
@@ -85,7 +87,7 @@ class Augment:
 
     @property
     def speeds(self) -> range:
-        """In percent."""
+        """Percents that may be drawn; 100 alone where speeds stay as they are."""
         if self.speed is False:
             return range(100, 101)
         low, high = USUAL_SPEEDS if self.speed is True else self.speed
@@ -112,22 +114,21 @@ def _speeds(value: Any) -> bool | tuple[float, float]:
     """The setting, checked."""
     if isinstance(value, bool):
         return value
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        raise ValueError(f"speed is {value!r}, expected true, false or [lowest, highest]")
-    found = _range("speed", value)
-    if not SPEED_LIMITS[0] <= found[0] <= found[1] <= SPEED_LIMITS[1]:
-        raise ValueError(f"speed is {value!r}, expected numbers from 0.5 to 2")
+    found = _range("speed", value, "true, false or [lowest, highest]")
+    least, most = SPEED_LIMITS
+    if not least <= found[0] <= found[1] <= most:
+        raise ValueError(f"speed is {value!r}, expected numbers from {least} to {most}")
     if any(abs(100 * speed - round(100 * speed)) > 1e-6 for speed in found):
         raise ValueError(f"speed is {value!r}, expected multiples of 0.01")
     return found
 
 
-def _range(name: str, values: Any) -> tuple[float, float]:
+def _range(name: str, values: Any, expected: str = "[lowest, highest]") -> tuple[float, float]:
     """Two finite numbers in their order."""
     numbers = tuple(values) if isinstance(values, Sequence) and not isinstance(values, str) else ()
     good = len(numbers) == 2 and all(
         isinstance(n, int | float) and math.isfinite(n) for n in numbers
     )
     if not good or numbers[0] > numbers[1]:
-        raise ValueError(f"{name} is {values!r}, expected [lowest, highest]")
+        raise ValueError(f"{name} is {values!r}, expected {expected}")
     return float(numbers[0]), float(numbers[1])

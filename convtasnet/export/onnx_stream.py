@@ -28,7 +28,7 @@ class OnnxStream:
         frames: most frames of a step; longer pushes take several.
 
     Raises:
-        ValueError: the file is none of those, or of a version that did without something.
+        ValueError: a file that is not one of ``--streaming``, or of a version that lacks something.
     """
 
     def __init__(self, file: str | PathLike[str] | bytes, threads: int = 1) -> None:
@@ -41,7 +41,13 @@ class OnnxStream:
         )
         self.outputs = [output.name for output in self.session.get_outputs()]
         meta = self.session.get_modelmeta().custom_metadata_map
-        self._check(file, meta)
+        kind, missing = self._missing(meta)
+        if missing:
+            raise ValueError(
+                f"{'the ONNX file' if isinstance(file, bytes) else file} lacks the {kind} "
+                f"{', '.join(missing)}: it is no file for streams, or one of another version; make "
+                "it anew with scripts/export.py --streaming"
+            )
         self.backs = [int(back) for back in meta["backs"].split(",") if back]
         about = {name: int(meta[name]) for name in NUMBERS}
         self.sample_rate, self.n_src = about["sample_rate"], about["n_src"]
@@ -50,18 +56,14 @@ class OnnxStream:
         self.margin, self.complete = about["margin"], bool(about["complete"])
         self.reset()
 
-    def _check(self, file: str | PathLike[str] | bytes, meta: dict[str, str]) -> None:
-        kind, missing = "metadata", [name for name in (*NUMBERS, "backs") if name not in meta]
-        if not missing:
-            states = {value.name for value in self.session.get_inputs()} - {"samples"}
-            needed = {"new_frames" if name == "taps" else f"next_{name}" for name in states}
-            kind, missing = "outputs", sorted((needed | {"voices"}).difference(self.outputs))
-        if missing:
-            raise ValueError(
-                f"{'the ONNX file' if isinstance(file, bytes) else file} lacks the {kind} "
-                f"{', '.join(missing)}: it is no file for streams, or one of another version; make "
-                "it anew with scripts/export.py --streaming"
-            )
+    def _missing(self, meta: dict[str, str]) -> tuple[str, list[str]]:
+        """What of metadata or else of outputs the file lacks."""
+        names = [name for name in (*NUMBERS, "backs") if name not in meta]
+        if names:
+            return "metadata", names
+        states = {value.name for value in self.session.get_inputs()} - {"samples"}
+        needed = {"new_frames" if name == "taps" else f"next_{name}" for name in states}
+        return "outputs", sorted((needed | {"voices"}).difference(self.outputs))
 
     def reset(self) -> None:
         """Begin a new stream."""

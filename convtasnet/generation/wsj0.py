@@ -95,7 +95,8 @@ def check_utterances(
     owner = {path: user_of[listed] for listed, path in found.items() if path}
     lengths, problems = gather(owner, _length, _CHUNK, "Looking at WSJ0")
     if decode:
-        problems += gather({path: owner[path] for path in lengths}, _hear, 1, "Decoding WSJ0")[1]
+        good = {path: owner[path] for path in lengths}
+        problems += gather(good, _check_samples, 1, "Decoding WSJ0")[1]
     absent = [listed for listed, path in found.items() if path is None]
     problems += [
         Problem(str(corpus.root / listed), user_of[listed], "no such utterance in any format", True)
@@ -115,7 +116,8 @@ def _length(path: str) -> int:
     return info.n_samples
 
 
-def _hear(path: str) -> None:
+def _check_samples(path: str) -> None:
+    """An error where the samples cannot be decoded, hold NaN or are silent."""
     if not read_audio(path)[0].any():
         raise ValueError("silent")
 
