@@ -62,12 +62,12 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> Launches:
     """A training loss captures and replays on the CPU, with this in the place of CUDA graphs."""
-    from convtasnet import graphed_loss
+    from convtasnet import graphed_loss, loss_graphs
 
     found = Launches()
-    monkeypatch.setattr(graphed_loss, "GraphMaker", found)
+    monkeypatch.setattr(loss_graphs, "GraphMaker", found)
     monkeypatch.setattr(graphed_loss, "can_capture", lambda x: True)
-    monkeypatch.setattr(graphed_loss, "capture_stream", lambda device: None)
+    monkeypatch.setattr(loss_graphs, "capture_stream", lambda device: None)
     return found
 
 
