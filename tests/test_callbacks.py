@@ -8,6 +8,7 @@ import lightning as L
 import pytest
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
+from line import Line
 
 from convtasnet.callbacks import time_budget
 from convtasnet.callbacks.audio_examples import AudioExamples
@@ -168,17 +169,6 @@ def test_a_resumed_budget_has_only_the_rest(monkeypatch):
 
 @pytest.mark.filterwarnings(*[f"ignore:{message}" for message in WARNINGS])
 def test_a_budget_ends_a_training(tmp_path):
-    class Line(L.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.zeros(1))
-
-        def training_step(self, batch, index):
-            return self.weight.sum()
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), 0.1)
-
     trainer = L.Trainer(
         accelerator="cpu",
         max_epochs=-1,

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import lightning as L
 import pytest
 import torch
+from line import Line
 
 from convtasnet.callbacks import data_wait
 from convtasnet.callbacks.data_wait import DataWait
@@ -75,18 +76,6 @@ def test_other_loaders_are_left_alone(monkeypatch):
     run.trainer.train_dataloader = [1, 2]
     run.epoch([(1, 1), (1, 1)])
     assert run.logged == []
-
-
-class Line(L.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1))
-
-    def training_step(self, batch, index):
-        return self.weight.sum()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.1)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from line import Line
 
 from convtasnet.audio import write_audio
 from convtasnet.data.loaders import default_workers
@@ -52,26 +53,22 @@ def seen(batch):
     return (batch["mixture"][:, 0].double() * 2**23).round().long().tolist()
 
 
-class Recorder(lightning.LightningModule):
+class Recorder(Line):
     """Keeps what it was given."""
 
     def __init__(self):
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1))
         self.batches = []
         self.validated = []
 
     def training_step(self, batch, index):
         self.batches.append((self.current_epoch, seen(batch)))
-        return self.weight.sum()
+        return super().training_step(batch, index)
 
     def validation_step(self, batch, index):
         self.validated.append(batch["ids"])
 
     test_step = validation_step
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.1)
 
 
 def fit(data, folder, epochs, ckpt_path=None, callbacks=(), **arguments):
