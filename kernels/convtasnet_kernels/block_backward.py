@@ -11,6 +11,7 @@ from convtasnet_kernels.block_gradient_sums import norm_gradient_sums
 from convtasnet_kernels.block_norm_gradient import norm_gradient
 from convtasnet_kernels.block_parameter_gradients import parameter_gradients
 from convtasnet_kernels.block_rows import joined_gradients, taken_rows
+from convtasnet_kernels.block_statistics import workspaces
 
 __all__ = [
     "depthwise_gradient",
@@ -20,4 +21,5 @@ __all__ = [
     "norm_gradient_sums",
     "parameter_gradients",
     "taken_rows",
+    "workspaces",
 ]

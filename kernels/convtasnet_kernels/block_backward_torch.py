@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from convtasnet_kernels import block_torch, depthwise_torch
-from convtasnet_kernels.block_torch import joined_rows, taken_rows
+from convtasnet_kernels.block_torch import joined_rows, taken_rows, workspaces
 from convtasnet_kernels.pointwise import statistics_dtype
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "norm_gradient_sums",
     "parameter_gradients",
     "taken_rows",
+    "workspaces",
 ]
 
 
@@ -57,7 +58,12 @@ def norm_gradient_sums(
 
 
 def gradient_statistics(
-    partial: Tensor, stats: Tensor, kind: str, lengths: Tensor | None, channels: int
+    partial: Tensor,
+    stats: Tensor,
+    kind: str,
+    lengths: Tensor | None,
+    channels: int,
+    workspace: None = None,
 ) -> Tensor:
     """A norm's coefficients from sums over chunks.
 
@@ -67,6 +73,7 @@ def gradient_statistics(
         kind: "cumulative", "global" or "channelwise".
         lengths: (B,) or None.
         channels: H.
+        workspace: as in ``block_torch.statistics``.
 
     Returns:
         (2, B, F): shift and slope, zero beyond the lengths.

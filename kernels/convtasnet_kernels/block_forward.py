@@ -9,7 +9,7 @@ from convtasnet_kernels.block_depthwise import depthwise_norm
 from convtasnet_kernels.block_frame_sums import frame_sums
 from convtasnet_kernels.block_normalize import normalize
 from convtasnet_kernels.block_rows import joined_rows, taken_rows
-from convtasnet_kernels.block_statistics import statistics
+from convtasnet_kernels.block_statistics import statistics, workspaces
 
 __all__ = [
     "depthwise_norm",
@@ -18,4 +18,5 @@ __all__ = [
     "normalize",
     "statistics",
     "taken_rows",
+    "workspaces",
 ]

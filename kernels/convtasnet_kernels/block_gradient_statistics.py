@@ -1,9 +1,8 @@
 """The fused block's backward, 2: from sums over channels to each frame's part of the gradient.
 
 The norm's gradient is dv = rstd·g·gamma + shift + xhat·scale; shift and scale, of each frame, hold
-what its statistics send back. For the channelwise norm they are the frame's own; for the others one
-launch leaves sums of tiles of frames, which a second adds up, in float64 and in one fixed order.
-Import this module only where Triton is wanted.
+what its statistics send back. The launches are those of ``block_statistics.py``, but that a frame
+of the cumulative norm needs the frames behind it. Import this module only where Triton is wanted.
 """
 
 from __future__ import annotations
@@ -13,142 +12,159 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from convtasnet_kernels.block_statistics import CHUNKS, FRAMES, LANES, WARPS, sum_tiles
+from convtasnet_kernels import block_statistics, lookback
+from convtasnet_kernels.block_statistics import VECTOR, sum_tiles, tile_memory
 from convtasnet_kernels.block_tile import no_tiles
 from convtasnet_kernels.cumulative_scan import FEW_CHANNELS
 from convtasnet_kernels.global_tile import item_length
-from convtasnet_kernels.tile_parts import both_sums
+from convtasnet_kernels.tile_parts import both_running_sums, both_sums
 
 
 @triton.jit
-def _terms(first, second, mean, rstd, count):
-    """float64: what a frame sends to itself and all frames before it, as a shift around K and a
-    scale of v - K; first and second are its sums of g·gamma and g·gamma·xhat, float64.
-    """
-    scale = -rstd * rstd * second / count
-    return -rstd * first / count - mean * scale, scale
-
-
-@triton.jit(do_not_specialize=["B", "T", "tiles"])
-def _frames_kernel(
-    partial_ptr,  # (2, B, CHUNKS, T) float32, sums of g·gamma and g·gamma·xhat
-    stats_ptr,  # (2, B, T) float32, mean - K and rstd
-    lengths_ptr,  # (B,) integers, valid frames, or None
-    coeff_ptr,  # out: (2 or 3, B, T) float32; the sums of all chunks unless KIND is channelwise
-    totals_ptr,  # out: (2, B, tiles) float64, of the tile's frames; or None
-    B,
-    T,
-    tiles,  # of a row
-    C: tl.constexpr,
-    CHUNKS: tl.constexpr,
-    KIND: tl.constexpr,
-    OWN: tl.constexpr,  # the frame's own shift, over -rstd, stands in a third row of coeff
-    BLOCK: tl.constexpr,
-    GROUP: tl.constexpr,  # chunks read at a time
-):
-    item = (tl.program_id(0) // tiles).to(tl.int64)
-    tile = tl.program_id(0) % tiles
-    t = tile * BLOCK + tl.arange(0, BLOCK)
-    length = item_length(lengths_ptr, item, T)
-    items = tl.cast(B, tl.int64)
+def _frame_sums(partial_ptr, item, t, items, T, CHUNKS: tl.constexpr, GROUP: tl.constexpr):
+    """float32 sums over the chunks of frames t; see the kernel."""
     partial_ptr += item * CHUNKS * T + t
-    first = tl.zeros((BLOCK,), tl.float32)
-    second = tl.zeros((BLOCK,), tl.float32)
+    first = tl.zeros((t.shape[0],), tl.float32)
+    second = tl.zeros((t.shape[0],), tl.float32)
     for start in tl.range(0, CHUNKS, GROUP, num_stages=1):  # by frames, as block_statistics does it
         firsts, seconds = no_tiles(), no_tiles()
         for i in tl.static_range(GROUP):
-            mask = (t < length) & (start + i < CHUNKS)
+            mask = (t < T) & (start + i < CHUNKS)
             row = tl.cast(start + i, tl.int64) * T
             firsts += (tl.load(partial_ptr + row, mask=mask, other=0.0),)
             seconds += (tl.load(partial_ptr + items * CHUNKS * T + row, mask=mask, other=0.0),)
         for i in tl.static_range(GROUP):
             first += firsts[i]
             second += seconds[i]
-    frame_ptr = coeff_ptr + item * T + t
+    return first, second
+
+
+@triton.jit
+def _terms(first, second, mean, rstd, share):
+    """float64: what a frame sends to itself and all frames before it, as a shift around K and a
+    scale of v - K; first and second are its sums of g·gamma and g·gamma·xhat, float64.
+    """
+    scale = -rstd * rstd * second * share
+    return -rstd * first * share - mean * scale, scale
+
+
+@triton.jit
+def _store_coefficients(coeff_ptr, item, items, T, t, shift, scale, own, valid, OWN: tl.constexpr):
+    """Writes shift, scale and, if OWN, the frames' own mean gradient."""
+    coeff_ptr += item * T + t
+    if OWN:
+        own = tl.where(valid, own, 0.0).to(tl.float32)
+        tl.store(coeff_ptr + 2 * items * T, own, mask=t < T)
+    tl.store(coeff_ptr, tl.where(valid, shift, 0.0).to(tl.float32), mask=t < T)
+    tl.store(coeff_ptr + items * T, tl.where(valid, scale, 0.0).to(tl.float32), mask=t < T)
+
+
+@triton.jit(do_not_specialize=["B", "vectors", "tiles"])
+def _frames_kernel(
+    partial_ptr,  # (2, B, CHUNKS, T) float32, sums of g·gamma and g·gamma·xhat
+    stats_ptr,  # (2, B, T) float32, mean - K and rstd
+    lengths_ptr,  # (B,) integers, valid frames, or None
+    workspace_ptr,  # of ``workspaces`` if cumulative, else None
+    tiles_ptr,  # out: (2, B, tiles) float64, sums over each tile, if global, else None
+    coeff_ptr,  # out: (2 or 3, B, T) float32, unless global
+    B,
+    vectors,  # T / VECTOR
+    tiles,
+    C: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    KIND: tl.constexpr,
+    OWN: tl.constexpr,  # the frame's own shift, over -rstd, stands in a third row of coeff
+    BLOCK: tl.constexpr,
+    CHUNK_GROUP: tl.constexpr,  # chunks read at a time
+    GROUP: tl.constexpr,
+):
+    T = vectors * VECTOR
+    program = tl.program_id(0)
+    if KIND == "cumulative":
+        program = lookback.take_ticket(workspace_ptr)
+    item = (program // tiles).to(tl.int64)
+    order = program % tiles
+    tile = tiles - 1 - order if KIND == "cumulative" else order
+    t = tile * BLOCK + tl.arange(0, BLOCK)
+    items = tl.cast(B, tl.int64)
+    valid = t < item_length(lengths_ptr, item, T)
+    stats_ptr += item * T + t
+    if KIND != "global":
+        mean = tl.load(stats_ptr, mask=t < T, other=0.0)
+        rstd = tl.load(stats_ptr + items * T, mask=t < T, other=0.0)
+    first, second = _frame_sums(partial_ptr, item, t, items, T, CHUNKS, CHUNK_GROUP)
     if KIND == "channelwise":
-        rstd = tl.load(stats_ptr + (items + item) * T + t, mask=t < length, other=0.0)
-        first *= 1.0 / C
-        shift = -rstd * first
+        own = first * (1.0 / C)
+        shift = -rstd * own
         if OWN:
-            tl.store(frame_ptr + 2 * items * T, first, mask=t < T)
             shift *= 0.0
-        tl.store(frame_ptr, shift, mask=t < T)
-        tl.store(frame_ptr + items * T, -rstd * second * (1.0 / C), mask=t < T)
+        scale = -rstd * second * (1.0 / C)
+        _store_coefficients(coeff_ptr, item, items, T, t, shift, scale, own, valid, OWN)
     else:
-        tl.store(frame_ptr, first, mask=t < T)
-        tl.store(frame_ptr + items * T, second, mask=t < T)
         a = first.to(tl.float64)
         b = second.to(tl.float64)
         if KIND == "cumulative":
-            stats_ptr += item * T + t
-            mean = tl.load(stats_ptr, mask=t < length, other=0.0).to(tl.float64)
-            rstd = tl.load(stats_ptr + items * T, mask=t < length, other=0.0).to(tl.float64)
-            a, b = _terms(a, b, mean, rstd, (t + 1).to(tl.float64) * C)
-            # What no frame holds is no number where mean or rstd is none.
-            a = tl.where(t < length, a, 0.0)
-            b = tl.where(t < length, b, 0.0)
-        a, b = both_sums(a, b)
-        totals_ptr += item * tiles + tile
-        tl.store(totals_ptr, a)
-        tl.store(totals_ptr + items * tiles, b)
+            mean = mean.to(tl.float64)
+            rstd = rstd.to(tl.float64)
+            share = 1.0 / ((t + 1).to(tl.float64) * C)
+            own = a * share
+            a, b = _terms(a, b, mean, rstd, share)
+        # What no frame holds is no number where mean or rstd is none.
+        a = tl.where(valid, a, 0.0)
+        b = tl.where(valid, b, 0.0)
+        tile_a, tile_b = both_sums(a, b)
+        if KIND == "global":
+            tl.store(tiles_ptr + program, tile_a)
+            tl.store(tiles_ptr + tl.num_programs(0) + program, tile_b)
+        else:
+            lookback.publish_sums(workspace_ptr, item, B, tiles, order, tile_a, tile_b)
+            std = 1.0 / tl.where(valid, rstd, 1.0)
+            a, b = both_running_sums(a, b, reverse=True)
+            behind_a, behind_b = lookback.published_before(
+                workspace_ptr, item, B, tiles, order, tile_a, tile_b, GROUP
+            )
+            b += behind_b
+            shift = a + behind_a + mean * b
+            if OWN:
+                shift += rstd * own
+            _store_coefficients(coeff_ptr, item, items, T, t, shift, b * std, own, valid, OWN)
 
 
 @triton.jit(do_not_specialize=["B", "T", "tiles"])
-def _coefficients_kernel(
-    coeff_ptr,  # in: (2, B, T) float32, the first kernel's sums; out: shift and scale
+def _global_kernel(
+    tiles_ptr,  # (2, B, tiles) float64, of the first kernel
     stats_ptr,  # (2, B, T) float32, mean - K and rstd
     lengths_ptr,  # (B,) integers, valid frames, or None
-    totals_ptr,  # (2, B, tiles) float64, of the first kernel
+    coeff_ptr,  # out: (2 or 3, B, T) float32
     B,
     T,
-    tiles,  # of a row
+    tiles,
     C: tl.constexpr,
-    KIND: tl.constexpr,
     OWN: tl.constexpr,
     BLOCK: tl.constexpr,
-    LANES: tl.constexpr,  # totals read at a time
+    LANES: tl.constexpr,  # sums of tiles read at a time
 ):
     item = (tl.program_id(0) // tiles).to(tl.int64)
-    tile = tl.program_id(0) % tiles
-    t = tile * BLOCK + tl.arange(0, BLOCK)
+    t = tl.program_id(0) % tiles * BLOCK + tl.arange(0, BLOCK)
     length = item_length(lengths_ptr, item, T)
     items = tl.cast(B, tl.int64)
-    # Of the tiles behind this one, or of all.
-    start = tile + 1 if KIND == "cumulative" else 0 * tile
-    a, b = sum_tiles(totals_ptr, B, tiles, item, start, tiles, LANES)
-    frame_ptr = coeff_ptr + item * T + t
-    stats_ptr += item * T + t
     valid = t < length
-    rstd = tl.load(stats_ptr + items * T, mask=valid, other=0.0).to(tl.float64)
-    if KIND == "cumulative":
-        first = tl.load(frame_ptr, mask=valid, other=0.0).to(tl.float64)
-        second = tl.load(frame_ptr + items * T, mask=valid, other=0.0).to(tl.float64)
-        mean = tl.load(stats_ptr, mask=valid, other=0.0).to(tl.float64)
-        count = (t + 1).to(tl.float64) * C
-        own_a, own_b = _terms(first, second, mean, rstd, count)
-        own_a = tl.where(valid, own_a, 0.0)
-        own_b = tl.where(valid, own_b, 0.0)
-        a += tl.cumsum(own_a, axis=0, reverse=True)
-        b += tl.cumsum(own_b, axis=0, reverse=True)
-        shift = a + mean * b
-        scale = b / tl.where(valid, rstd, 1.0)
-        own = first / count
-        if OWN:
-            shift += rstd * own
-    else:
-        count = tl.maximum(length, 1).to(tl.float64) * C
-        own = a / count
-        shift = 0.0 * rstd if OWN else -rstd * own
-        scale = -rstd * (b / count)
-    if OWN:
-        own = tl.where(valid, own, 0.0).to(tl.float32)
-        tl.store(frame_ptr + 2 * items * T, own, mask=t < T)
-    tl.store(frame_ptr, tl.where(valid, shift, 0.0).to(tl.float32), mask=t < T)
-    tl.store(frame_ptr + items * T, tl.where(valid, scale, 0.0).to(tl.float32), mask=t < T)
+    rstd = tl.load(stats_ptr + (items + item) * T + t, mask=valid, other=0.0).to(tl.float64)
+    a, b = sum_tiles(tiles_ptr, B, tiles, item, LANES)
+    count = tl.maximum(length, 1).to(tl.float64) * C
+    own = a / count
+    shift = 0.0 * rstd if OWN else -rstd * own
+    scale = -rstd * (b / count)
+    _store_coefficients(coeff_ptr, item, items, T, t, shift, scale, own, valid, OWN)
 
 
 def gradient_statistics(
-    partial: Tensor, stats: Tensor, kind: str, lengths: Tensor | None, channels: int
+    partial: Tensor,
+    stats: Tensor,
+    kind: str,
+    lengths: Tensor | None,
+    channels: int,
+    workspace: Tensor | None = None,
 ) -> Tensor:
     """What the statistics of a norm send back to the frames that they are made of.
 
@@ -158,6 +174,7 @@ def gradient_statistics(
         kind: "cumulative", "global" or "channelwise".
         lengths: (B,) valid frames, or None where all are.
         channels: C of the map.
+        workspace: one of ``workspaces``, or None for one of its own.
 
     Returns:
         (2, B, T) float32, shift and scale of dv = rstd·g·gamma + shift + xhat·scale, zero beyond
@@ -169,18 +186,18 @@ def gradient_statistics(
     coeff = stats.new_empty((3 if own else 2, B, T))
     if coeff.numel() == 0:
         return coeff
-    tiles = triton.cdiv(T, FRAMES)
-    totals = None
-    if kind != "channelwise":
-        totals = stats.new_empty((2, B, tiles), dtype=torch.float64)
-    fixed = {"C": channels, "KIND": kind, "OWN": own, "BLOCK": FRAMES, "num_warps": WARPS}
+    block, warps = block_statistics.FRAMES, block_statistics.WARPS
+    tiles = triton.cdiv(T, block)
+    workspace, sums = tile_memory(partial, kind, workspace)
+    fixed = {"C": channels, "OWN": own, "BLOCK": block, "num_warps": warps}
+    group = min(block_statistics.CHUNKS, triton.next_power_of_2(chunks))
     with torch.cuda.device_of(partial):
         _frames_kernel[(B * tiles,)](
-            partial, stats, lengths, coeff, totals, B, T, tiles,
-            CHUNKS=chunks, GROUP=min(CHUNKS, triton.next_power_of_2(chunks)), **fixed,
+            partial, stats, lengths, workspace, sums, coeff, B, T // VECTOR.value, tiles,
+            KIND=kind, CHUNKS=chunks, CHUNK_GROUP=group, GROUP=lookback.GROUP, **fixed,
         )  # fmt: skip
-        if totals is not None:
-            _coefficients_kernel[(B * tiles,)](
-                coeff, stats, lengths, totals, B, T, tiles, LANES=LANES, **fixed
+        if sums is not None:
+            _global_kernel[(B * tiles,)](
+                sums, stats, lengths, coeff, B, T, tiles, LANES=block_statistics.LANES, **fixed
             )
     return coeff

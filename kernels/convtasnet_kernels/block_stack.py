@@ -54,9 +54,13 @@ def blocks(
         missing = missing_biases(stack, outer, statistics_dtype(x))
         biases = first_biases(stack, missing)
         total = path.joined_rows(x, skips, x, outer)
+        spaces = path.workspaces(x, kind, 2 * len(stack))
         for i, p in enumerate(stack):
             seen = x if i == 0 else path.taken_rows(total, 0, R) if keep else total[:, :R]
-            z, found = _inner(path, p, biases[i], seen, lengths, kind, dilations[i], causal, eps)
+            z, found = _inner(
+                path, p, biases[i], seen, lengths, kind, dilations[i], causal, eps,
+                spaces[2 * i : 2 * i + 2],
+            )  # fmt: skip
             add_product(total[:, outer - len(p.weight_out) :], p.weight_out, z)
             if keep:
                 inputs.append(seen)
@@ -77,17 +81,18 @@ def _inner(
     dilation: int,
     causal: bool,
     eps: float,
+    spaces: Sequence[Tensor | None],
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """What the last product takes, and what a block keeps."""
     channels = len(p.gamma_1)
     u1 = product(p.weight_in, x)
     sums = path.frame_sums(u1, p.slope_1, bias)
-    stats1 = path.statistics(sums, channels, kind, lengths, eps)
+    stats1 = path.statistics(sums, channels, kind, lengths, eps, spaces[0])
     u2, sums = path.depthwise_norm(
         u1, p.slope_1, p.gamma_1, p.beta_1, stats1,
         p.taps, p.bias_taps, dilation, causal, p.slope_2, bias,
     )  # fmt: skip
-    stats2 = path.statistics(sums, channels, kind, lengths, eps)
+    stats2 = path.statistics(sums, channels, kind, lengths, eps, spaces[1])
     z = path.normalize(u2, p.slope_2, p.gamma_2, p.beta_2, stats2)
     return z, (u1, u2, stats1, stats2)
 

@@ -87,11 +87,14 @@ def stack_backward(
     weights_in, weights_out, others = [], [], []
     with torch.autocast(x.device.type, enabled=False):
         total, d_outer = path.joined_gradients(d_onward, d_skips, x, missing.shape[1])
-        for p, k, dilation in reversed(
-            [*zip(stack, kept_by_blocks(x, kept), dilations, strict=True)]
+        spaces = path.workspaces(x, kind, 2 * len(stack))
+        for i, (p, k, dilation) in reversed(
+            [*enumerate(zip(stack, kept_by_blocks(x, kept), dilations, strict=True))]
         ):
             dy = total[:, missing.shape[1] - len(p.weight_out) :]
-            du, weight_out, rest = _inner(path, p, k, dy, lengths, kind, dilation, causal)
+            du, weight_out, rest = _inner(
+                path, p, k, dy, lengths, kind, dilation, causal, spaces[2 * i : 2 * i + 2]
+            )
             weights_in.append(weight_gradient(du, k.x, p.weight_in))
             add_product(total[:, :R], p.weight_in.transpose(0, 1), du)
             weights_out.append(weight_out)
@@ -113,6 +116,7 @@ def _inner(
     kind: str,
     dilation: int,
     causal: bool,
+    spaces: Sequence[Tensor | None],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of u1, of weight_out and, as ``parameter_gradients``, of what is between."""
     channels = len(p.gamma_1)
@@ -120,13 +124,13 @@ def _inner(
     norm2 = (k.u2, p.slope_2, p.gamma_2, p.beta_2, k.stats2)
     dz = input_gradient(dy, k.u2, p.weight_out)
     sums = path.norm_gradient_sums(dz, k.u2, p.slope_2, p.gamma_2, k.stats2, lengths)
-    coefficients = path.gradient_statistics(sums, k.stats2, kind, lengths, channels)
+    coefficients = path.gradient_statistics(sums, k.stats2, kind, lengths, channels, spaces[1])
     du, z, rows2 = path.norm_gradient(dz, *norm2, coefficients, lengths, needs_z=True)
     d_weight_out = weight_gradient(dy, z, p.weight_out)
     dz, taps_rows, sums = path.depthwise_gradient(
         du, *norm1, p.taps, dilation, causal, lengths, k.bias
     )
-    coefficients = path.gradient_statistics(sums, k.stats1, kind, lengths, channels)
+    coefficients = path.gradient_statistics(sums, k.stats1, kind, lengths, channels, spaces[0])
     du, _, rows1 = path.norm_gradient(dz, *norm1, coefficients, lengths, needs_z=False, bias=k.bias)
     return du, d_weight_out, path.parameter_gradients(rows1, taps_rows, rows2)
 

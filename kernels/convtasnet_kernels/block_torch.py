@@ -34,8 +34,24 @@ def frame_sums(u: Tensor, slope: Tensor, bias: Tensor | None = None) -> Tensor:
     return torch.stack((d.sum(1, keepdim=True), d.square().sum(1, keepdim=True), v[:, :1]))
 
 
+def workspaces(x: Tensor, kind: str, count: int) -> list[None]:
+    """What the Triton kernels need for ``count`` statistics of x's items and frames; here nothing.
+
+    Args:
+        x: (B, ..., F).
+        kind: "cumulative", "global" or "channelwise".
+        count: of calls of ``statistics`` or ``gradient_statistics``, each of which takes one.
+    """
+    return [None] * count
+
+
 def statistics(
-    partial: Tensor, channels: int, kind: str, lengths: Tensor | None, eps: float
+    partial: Tensor,
+    channels: int,
+    kind: str,
+    lengths: Tensor | None,
+    eps: float,
+    workspace: None = None,
 ) -> Tensor:
     """The norm's statistics from sums over chunks.
 
@@ -45,6 +61,7 @@ def statistics(
         kind: "cumulative", "global" or "channelwise".
         lengths: (B,) or None.
         eps: added to the variance.
+        workspace: one of ``workspaces``; without one, the Triton kernels make their own.
 
     Returns:
         (2, B, F): mean - K and 1/sqrt(var + eps), zero beyond the lengths.

@@ -13,6 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from convtasnet_kernels.tile_parts import both_sums
+
 # XORed to what is published: a NaN that no arithmetic gives, so that zero bits mean "not yet".
 _MARK = tl.constexpr(0x7FF4DEADBEEF5EED)
 GROUP = 256  # tiles whose sums are published once more as one
@@ -53,7 +55,34 @@ def gather(first_ptr, second_ptr, count, BLOCK: tl.constexpr):
             first += tl.where(mask, (a ^ _MARK).to(tl.float64, bitcast=True), 0.0)
             second += tl.where(mask, (b ^ _MARK).to(tl.float64, bitcast=True), 0.0)
             done += BLOCK
-    return tl.sum(first, axis=0), tl.sum(second, axis=0)
+    return both_sums(first, second)
+
+
+@triton.jit
+def publish_sums(workspace_ptr, item, items, tiles, order, first, second):
+    """Shows a tile's two sums, for ``published_before``; arguments as in ``sums_before``."""
+    tile_ptr = workspace_ptr + 1 + item * tiles + order
+    publish(tile_ptr, first)
+    publish(tile_ptr + tl.cast(items, tl.int64) * tiles, second)
+
+
+@triton.jit
+def published_before(workspace_ptr, item, items, tiles, order, first, second, GROUP: tl.constexpr):
+    """The two sums of all tiles before this one, which has shown its own: ``sums_before``."""
+    groups = tl.cdiv(tiles, GROUP)
+    tile_words = tl.cast(items, tl.int64) * tiles
+    group_words = tl.cast(items, tl.int64) * groups
+    tile_ptr = workspace_ptr + 1 + item * tiles
+    group_ptr = workspace_ptr + 1 + 2 * tile_words + item * groups
+    group = order // GROUP
+    place = order % GROUP
+    head = tile_ptr + group * GROUP
+    a, b = gather(head, head + tile_words, place, GROUP)
+    if place == GROUP - 1:
+        publish(group_ptr + group, a + first)
+        publish(group_ptr + group_words + group, b + second)
+    group_a, group_b = gather(group_ptr, group_ptr + group_words, group, GROUP)
+    return group_a + a, group_b + b
 
 
 @triton.jit
@@ -62,6 +91,7 @@ def sums_before(workspace_ptr, item, items, tiles, order, first, second, GROUP: 
 
     Two levels, so that a long item costs a tile few words: the last tile of each ``GROUP`` shows
     the sum of its group as soon as the group is there, without waiting for the groups before.
+    A program with something to do meanwhile calls the two halves itself.
 
     Args:
         workspace_ptr: of ``pair_words(items, tiles)`` words.
@@ -73,22 +103,8 @@ def sums_before(workspace_ptr, item, items, tiles, order, first, second, GROUP: 
         second: float64 scalar, the other.
         GROUP: tiles a group.
     """
-    groups = tl.cdiv(tiles, GROUP)
-    tile_words = tl.cast(items, tl.int64) * tiles
-    group_words = tl.cast(items, tl.int64) * groups
-    tile_ptr = workspace_ptr + 1 + item * tiles
-    group_ptr = workspace_ptr + 1 + 2 * tile_words + item * groups
-    publish(tile_ptr + order, first)
-    publish(tile_ptr + tile_words + order, second)
-    group = order // GROUP
-    place = order % GROUP
-    head = tile_ptr + group * GROUP
-    a, b = gather(head, head + tile_words, place, GROUP)
-    if place == GROUP - 1:
-        publish(group_ptr + group, a + first)
-        publish(group_ptr + group_words + group, b + second)
-    group_a, group_b = gather(group_ptr, group_ptr + group_words, group, GROUP)
-    return group_a + a, group_b + b
+    publish_sums(workspace_ptr, item, items, tiles, order, first, second)
+    return published_before(workspace_ptr, item, items, tiles, order, first, second, GROUP)
 
 
 @triton.jit
@@ -109,3 +125,10 @@ def pair_words(items: int, tiles: int, group: int) -> int:
 def workspace(x: Tensor, words: int) -> Tensor:
     """Zeroed workspace of ``words`` published words on x's device."""
     return torch.zeros(1 + words, dtype=torch.int64, device=x.device)
+
+
+def workspaces(x: Tensor, words: int, count: int) -> list[Tensor]:
+    """As many workspaces, for launches one after the other, zeroed at once."""
+    vectors = triton.cdiv(1 + words, 2)  # each begins at 16 bytes, as kernels are compiled for
+    zeros = torch.zeros((count, 2 * vectors), dtype=torch.int64, device=x.device)
+    return list(zeros.unbind())

@@ -19,3 +19,9 @@ def activate(u, prelu_ptr):
 def both_sums(a, b, axis: tl.constexpr = 0):
     """Sums of two tiles along an axis, in one exchange between the warps."""
     return tl.split(tl.sum(tl.join(a, b), axis=axis))
+
+
+@triton.jit
+def both_running_sums(a, b, reverse: tl.constexpr = False):
+    """Running sums of two tiles along their first axis, likewise; reverse: from the end."""
+    return tl.split(tl.cumsum(tl.join(a, b), axis=0, reverse=reverse))

@@ -23,7 +23,13 @@ SPILLS = 128  # bytes of local memory of a thread: values that stay the same, fr
 
 def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     from convtasnet_kernels import block_depthwise as depthwise
-    from convtasnet_kernels import block_frame_sums, block_normalize, block_rows, block_statistics
+    from convtasnet_kernels import (
+        block_frame_sums,
+        block_normalize,
+        block_rows,
+        block_statistics,
+        lookback,
+    )
     from convtasnet_kernels.block_tile import Tile
 
     for module in (block_frame_sums, block_normalize):
@@ -33,6 +39,7 @@ def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_rows, "TILE", (2, 1))
     monkeypatch.setattr(block_statistics, "FRAMES", 8)
     monkeypatch.setattr(block_statistics, "LANES", 2)
+    monkeypatch.setattr(lookback, "GROUP", 2)
 
 
 SETTINGS = [
@@ -205,13 +212,13 @@ def test_every_forward_kernel_compiles(
 
     found = launches(dtype, shape, dilation, lengths=dtype != torch.bfloat16)
     assert {launch.name for launch in found} == {
-        "_sums_kernel", "_frames_kernel", "_statistics_kernel", "_depthwise_kernel",
+        "_sums_kernel", "_frames_kernel", "_global_kernel", "_depthwise_kernel",
         "_normalize_kernel", "_take_kernel", "_join_kernel",
     }  # fmt: skip
     for launch in found:
         built = launch.build(capability)
         assert built.asm["cubin"]
-        if launch.name not in ("_frames_kernel", "_statistics_kernel"):
+        if launch.name not in ("_frames_kernel", "_global_kernel"):
             assert any(map(is_vector, built.asm["ptx"].splitlines())), launch.name
             assert local_bytes(built) <= SPILLS, launch.name
 
@@ -233,7 +240,8 @@ def launches(
     norm = (u, slope, channel, channel)
     with recorded() as found:
         partial = block_forward.frame_sums(u, slope, channel)
-        stats = block_forward.statistics(partial, inner, "cumulative", count, 1e-8)
+        for kind in ("cumulative", "global"):
+            stats = block_forward.statistics(partial, inner, kind, count, 1e-8)
         block_forward.depthwise_norm(
             *norm, stats, meta(inner, 1, 3), channel, dilation, True, slope, channel
         )
@@ -253,4 +261,4 @@ def test_few_binaries_serve_many_lengths_and_dilations() -> None:
         for dilation in (8, 16, 128)
         for launch in launches(torch.bfloat16, (2, 64, frames), dilation, lengths=True)
     }
-    assert len(variants) == 7
+    assert len(variants) == 8
