@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from convtasnet_kernels import block_statistics, lookback
-from convtasnet_kernels.block_statistics import VECTOR, sum_tiles, tile_memory
+from convtasnet_kernels.block_statistics import VECTOR, is_short, store_frames, workspaces
 from convtasnet_kernels.block_tile import no_tiles
 from convtasnet_kernels.cumulative_scan import FEW_CHANNELS
 from convtasnet_kernels.global_tile import item_length
@@ -50,13 +50,42 @@ def _terms(first, second, mean, rstd, share):
 
 @triton.jit
 def _store_coefficients(coeff_ptr, item, items, T, t, shift, scale, own, valid, OWN: tl.constexpr):
-    """Writes shift, scale and, if OWN, the frames' own mean gradient."""
-    coeff_ptr += item * T + t
+    """Writes shift, scale and, if OWN, the own mean gradient of frames t."""
+    coeff_ptr += item * T
+    store_frames(coeff_ptr, shift, t, valid, T)
+    store_frames(coeff_ptr + items * T, scale, t, valid, T)
     if OWN:
-        own = tl.where(valid, own, 0.0).to(tl.float32)
-        tl.store(coeff_ptr + 2 * items * T, own, mask=t < T)
-    tl.store(coeff_ptr, tl.where(valid, shift, 0.0).to(tl.float32), mask=t < T)
-    tl.store(coeff_ptr + items * T, tl.where(valid, scale, 0.0).to(tl.float32), mask=t < T)
+        store_frames(coeff_ptr + 2 * items * T, own, t, valid, T)
+
+
+@triton.jit
+def _store_global(
+    coeff_ptr,
+    stats_ptr,
+    workspace_ptr,
+    item,
+    items,
+    tiles,
+    T,
+    length,
+    start,
+    end,
+    C: tl.constexpr,
+    OWN: tl.constexpr,
+    FILL: tl.constexpr,
+    GROUP: tl.constexpr,
+):
+    """Writes the coefficients of an item's frames from start to end; its rstd is that of each."""
+    rstd = tl.load(stats_ptr + (items + item) * T).to(tl.float64)
+    a, b = lookback.sums_of_all(workspace_ptr, item, items, tiles, GROUP)
+    count = tl.maximum(length, 1).to(tl.float64) * C
+    own = a / count
+    shift = 0.0 * rstd if OWN else -rstd * own
+    scale = -rstd * (b / count)
+    while start < end:
+        t = start + tl.arange(0, FILL)
+        _store_coefficients(coeff_ptr, item, items, T, t, shift, scale, own, t < length, OWN)
+        start += FILL
 
 
 @triton.jit(do_not_specialize=["B", "vectors", "tiles"])
@@ -64,9 +93,8 @@ def _frames_kernel(
     partial_ptr,  # (2, B, CHUNKS, T) float32, sums of g·gamma and g·gamma·xhat
     stats_ptr,  # (2, B, T) float32, mean - K and rstd
     lengths_ptr,  # (B,) integers, valid frames, or None
-    workspace_ptr,  # of ``workspaces`` if cumulative, else None
-    tiles_ptr,  # out: (2, B, tiles) float64, sums over each tile, if global, else None
-    coeff_ptr,  # out: (2 or 3, B, T) float32, unless global
+    workspace_ptr,  # of ``workspaces``; None if channelwise
+    coeff_ptr,  # out: (2 or 3, B, T) float32; unless global and not ALONE
     B,
     vectors,  # T / VECTOR
     tiles,
@@ -76,6 +104,8 @@ def _frames_kernel(
     OWN: tl.constexpr,  # the frame's own shift, over -rstd, stands in a third row of coeff
     BLOCK: tl.constexpr,
     CHUNK_GROUP: tl.constexpr,  # chunks read at a time
+    FILL: tl.constexpr,  # as in block_statistics, and so to GROUP
+    ALONE: tl.constexpr,
     GROUP: tl.constexpr,
 ):
     T = vectors * VECTOR
@@ -87,11 +117,11 @@ def _frames_kernel(
     tile = tiles - 1 - order if KIND == "cumulative" else order
     t = tile * BLOCK + tl.arange(0, BLOCK)
     items = tl.cast(B, tl.int64)
-    valid = t < item_length(lengths_ptr, item, T)
-    stats_ptr += item * T + t
+    length = item_length(lengths_ptr, item, T)
+    valid = t < length
     if KIND != "global":
-        mean = tl.load(stats_ptr, mask=t < T, other=0.0)
-        rstd = tl.load(stats_ptr + items * T, mask=t < T, other=0.0)
+        mean = tl.load(stats_ptr + item * T + t, mask=t < T, other=0.0)
+        rstd = tl.load(stats_ptr + (items + item) * T + t, mask=t < T, other=0.0)
     first, second = _frame_sums(partial_ptr, item, t, items, T, CHUNKS, CHUNK_GROUP)
     if KIND == "channelwise":
         own = first * (1.0 / C)
@@ -113,11 +143,8 @@ def _frames_kernel(
         a = tl.where(valid, a, 0.0)
         b = tl.where(valid, b, 0.0)
         tile_a, tile_b = both_sums(a, b)
-        if KIND == "global":
-            tl.store(tiles_ptr + program, tile_a)
-            tl.store(tiles_ptr + tl.num_programs(0) + program, tile_b)
-        else:
-            lookback.publish_sums(workspace_ptr, item, B, tiles, order, tile_a, tile_b)
+        lookback.publish_sums(workspace_ptr, item, B, tiles, order, tile_a, tile_b)
+        if KIND == "cumulative":
             std = 1.0 / tl.where(valid, rstd, 1.0)
             a, b = both_running_sums(a, b, reverse=True)
             behind_a, behind_b = lookback.published_before(
@@ -128,34 +155,39 @@ def _frames_kernel(
             if OWN:
                 shift += rstd * own
             _store_coefficients(coeff_ptr, item, items, T, t, shift, b * std, own, valid, OWN)
+        elif ALONE:
+            last = lookback.comes_last(workspace_ptr, item, B, tiles)
+            if last:
+                _store_global(
+                    coeff_ptr, stats_ptr, workspace_ptr, item, items, tiles, T, length, 0 * T, T,
+                    C, OWN, FILL, GROUP,
+                )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["B", "T", "tiles"])
+@triton.jit(do_not_specialize=["B", "vectors", "tiles"])
 def _global_kernel(
-    tiles_ptr,  # (2, B, tiles) float64, of the first kernel
+    workspace_ptr,  # with the sums of all tiles
     stats_ptr,  # (2, B, T) float32, mean - K and rstd
     lengths_ptr,  # (B,) integers, valid frames, or None
     coeff_ptr,  # out: (2 or 3, B, T) float32
     B,
-    T,
+    vectors,  # T / VECTOR
     tiles,
     C: tl.constexpr,
     OWN: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,  # sums of tiles read at a time
+    FILL: tl.constexpr,  # frames of a program
+    GROUP: tl.constexpr,
 ):
-    item = (tl.program_id(0) // tiles).to(tl.int64)
-    t = tl.program_id(0) % tiles * BLOCK + tl.arange(0, BLOCK)
+    T = vectors * VECTOR
+    programs = tl.cdiv(T, FILL)
+    item = (tl.program_id(0) // programs).to(tl.int64)
+    start = tl.program_id(0) % programs * FILL
     length = item_length(lengths_ptr, item, T)
     items = tl.cast(B, tl.int64)
-    valid = t < length
-    rstd = tl.load(stats_ptr + (items + item) * T + t, mask=valid, other=0.0).to(tl.float64)
-    a, b = sum_tiles(tiles_ptr, B, tiles, item, LANES)
-    count = tl.maximum(length, 1).to(tl.float64) * C
-    own = a / count
-    shift = 0.0 * rstd if OWN else -rstd * own
-    scale = -rstd * (b / count)
-    _store_coefficients(coeff_ptr, item, items, T, t, shift, scale, own, valid, OWN)
+    _store_global(
+        coeff_ptr, stats_ptr, workspace_ptr, item, items, tiles, T, length, start, start + 1,
+        C, OWN, FILL, GROUP,
+    )  # fmt: skip
 
 
 def gradient_statistics(
@@ -186,18 +218,20 @@ def gradient_statistics(
     coeff = stats.new_empty((3 if own else 2, B, T))
     if coeff.numel() == 0:
         return coeff
-    block, warps = block_statistics.FRAMES, block_statistics.WARPS
+    block, fill = block_statistics.FRAMES, block_statistics.FILL
     tiles = triton.cdiv(T, block)
-    workspace, sums = tile_memory(partial, kind, workspace)
-    fixed = {"C": channels, "OWN": own, "BLOCK": block, "num_warps": warps}
+    if workspace is None:
+        (workspace,) = workspaces(partial, kind, 1)
+    fixed = {"C": channels, "OWN": own, "FILL": fill, "GROUP": lookback.GROUP}
+    fixed["num_warps"] = block_statistics.WARPS
     group = min(block_statistics.CHUNKS, triton.next_power_of_2(chunks))
     with torch.cuda.device_of(partial):
         _frames_kernel[(B * tiles,)](
-            partial, stats, lengths, workspace, sums, coeff, B, T // VECTOR.value, tiles,
-            KIND=kind, CHUNKS=chunks, CHUNK_GROUP=group, GROUP=lookback.GROUP, **fixed,
+            partial, stats, lengths, workspace, coeff, B, T // VECTOR.value, tiles,
+            KIND=kind, CHUNKS=chunks, CHUNK_GROUP=group, BLOCK=block, ALONE=is_short(T), **fixed,
         )  # fmt: skip
-        if sums is not None:
-            _global_kernel[(B * tiles,)](
-                sums, stats, lengths, coeff, B, T, tiles, LANES=block_statistics.LANES, **fixed
+        if kind == "global" and not is_short(T):
+            _global_kernel[(B * triton.cdiv(T, fill),)](
+                workspace, stats, lengths, coeff, B, T // VECTOR.value, tiles, **fixed
             )
     return coeff

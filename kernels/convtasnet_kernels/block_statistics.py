@@ -1,9 +1,10 @@
 """The statistics of a fused block's norms from sums of chunks: small kernels between large ones.
 
 One launch adds up the chunks of each frame, and what else enters its statistics: nothing of the
-channelwise norm, the frames before it of the cumulative one, whose tiles tell each other their sums
-(``lookback.py``). The global norm needs a second, as no tile may wait for those behind it. Sums of
-frames are float64. Import this module only where Triton is wanted.
+channelwise norm; the frames before it of the cumulative one, whose tiles tell each other their sums
+(``lookback.py``); all frames of the global one. As no tile may wait for those behind it, the item's
+last one to come writes the global statistics of all frames, unless they are so many that a second
+launch is faster. Sums of frames are float64. Import this module only where Triton is wanted.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from convtasnet_kernels.tile_parts import both_running_sums, both_sums
 
 FRAMES = 128  # of a tile
 CHUNKS = 16  # read at a time
-LANES = 256  # sums of tiles added up at a time
 WARPS = 4
+FILL = 1024  # frames written at a time where all have the same statistics
+ALONE = 2**15  # frames of an item that one program writes
 VECTOR = tl.constexpr(4)  # float32 of 16 bytes: rows of frames are whole vectors
 
 
@@ -61,25 +63,59 @@ def _frame_sums(
 
 
 @triton.jit
-def _store_statistics(stats_ptr, item, items, F, t, total, square, share, valid, eps):
-    """Writes mean - K and 1/sqrt(var + eps) of frames t from float64 sums over 1/share elements."""
+def _moments(total, square, share, eps):
+    """Mean - K and 1/sqrt(var + eps) from float64 sums over 1/share elements."""
     mean = total * share
     var = square * share - mean * mean
     var = tl.where(var < 0, 0.0, var)  # rounding; a maximum would swallow NaN
-    rstd = tl.rsqrt(var + eps)
-    stats_ptr += item * F + t
-    tl.store(stats_ptr, tl.where(valid, mean, 0.0).to(tl.float32), mask=t < F)
-    stats_ptr += tl.cast(items, tl.int64) * F
-    tl.store(stats_ptr, tl.where(valid, rstd, 0.0).to(tl.float32), mask=t < F)
+    return mean, tl.rsqrt(var + eps)
+
+
+@triton.jit
+def store_frames(row_ptr, values, t, valid, F):
+    """Writes values of frames t into a row (F,) of float32, zero unless valid."""
+    tl.store(row_ptr + t, tl.where(valid, values, 0.0).to(tl.float32), mask=t < F)
+
+
+@triton.jit
+def _store_statistics(stats_ptr, item, items, F, t, mean, rstd, valid):
+    """Writes both of frames t."""
+    store_frames(stats_ptr + item * F, mean, t, valid, F)
+    store_frames(stats_ptr + (tl.cast(items, tl.int64) + item) * F, rstd, t, valid, F)
+
+
+@triton.jit
+def _store_global(
+    stats_ptr,
+    workspace_ptr,
+    item,
+    items,
+    tiles,
+    F,
+    length,
+    start,
+    end,
+    eps,
+    H: tl.constexpr,
+    FILL: tl.constexpr,
+    GROUP: tl.constexpr,
+):
+    """Writes the statistics over an item's valid frames for its frames from start to end."""
+    total, square = lookback.sums_of_all(workspace_ptr, item, items, tiles, GROUP)
+    share = 1.0 / (tl.maximum(length, 1).to(tl.float64) * H)
+    mean, rstd = _moments(total, square, share, eps)
+    while start < end:
+        t = start + tl.arange(0, FILL)
+        _store_statistics(stats_ptr, item, items, F, t, mean, rstd, t < length)
+        start += FILL
 
 
 @triton.jit(do_not_specialize=["B", "vectors", "tiles"])
 def _frames_kernel(
     partial_ptr,  # (3, B, chunks, F) float32, sums of v - p and (v - p)² over a chunk, and p
     lengths_ptr,  # (B,) integers, valid frames, or None
-    workspace_ptr,  # of ``workspaces`` if cumulative, else None
-    tiles_ptr,  # out: (2, B, tiles) float64, sums over each tile, if global, else None
-    stats_ptr,  # out: (2, B, F) float32, mean - K and rstd, unless global
+    workspace_ptr,  # of ``workspaces``; None if channelwise
+    stats_ptr,  # out: (2, B, F) float32, mean - K and rstd; unless global and not ALONE
     eps,
     B,
     vectors,  # F / VECTOR
@@ -89,6 +125,8 @@ def _frames_kernel(
     KIND: tl.constexpr,
     CHUNKS: tl.constexpr,
     FRAMES: tl.constexpr,
+    FILL: tl.constexpr,
+    ALONE: tl.constexpr,  # the last tile to come writes the global statistics
     GROUP: tl.constexpr,
 ):
     F = vectors * VECTOR
@@ -98,64 +136,66 @@ def _frames_kernel(
     item = (program // tiles).to(tl.int64)
     tile = program % tiles
     t = tile * FRAMES + tl.arange(0, FRAMES)
-    valid = t < item_length(lengths_ptr, item, F)
+    length = item_length(lengths_ptr, item, F)
+    valid = t < length
     total, square = _frame_sums(partial_ptr, item, t, B, F, H, STEPS, CHUNKS)
     total = tl.where(valid, total, 0.0)
     square = tl.where(valid, square, 0.0)
     if KIND == "channelwise":
-        share = 1.0 / tl.full((), H, tl.float64)
-        _store_statistics(stats_ptr, item, B, F, t, total, square, share, valid, eps)
+        mean, rstd = _moments(total, square, 1.0 / tl.full((), H, tl.float64), eps)
+        _store_statistics(stats_ptr, item, B, F, t, mean, rstd, valid)
     else:
         tile_total, tile_square = both_sums(total, square)
-        if KIND == "global":
-            tl.store(tiles_ptr + program, tile_total)
-            tl.store(tiles_ptr + tl.num_programs(0) + program, tile_square)
-        else:
-            lookback.publish_sums(workspace_ptr, item, B, tiles, tile, tile_total, tile_square)
+        lookback.publish_sums(workspace_ptr, item, B, tiles, tile, tile_total, tile_square)
+        if KIND == "cumulative":
             share = 1.0 / ((t + 1).to(tl.float64) * H)
             total, square = both_running_sums(total, square)
             before, square_before = lookback.published_before(
                 workspace_ptr, item, B, tiles, tile, tile_total, tile_square, GROUP
             )
-            total += before
-            square += square_before
-            _store_statistics(stats_ptr, item, B, F, t, total, square, share, valid, eps)
+            mean, rstd = _moments(total + before, square + square_before, share, eps)
+            _store_statistics(stats_ptr, item, B, F, t, mean, rstd, valid)
+        elif ALONE:
+            last = lookback.comes_last(workspace_ptr, item, B, tiles)
+            if last:
+                _store_global(
+                    stats_ptr,
+                    workspace_ptr,
+                    item,
+                    B,
+                    tiles,
+                    F,
+                    length,
+                    0 * F,
+                    F,
+                    eps,
+                    H,
+                    FILL,
+                    GROUP,
+                )
 
 
-@triton.jit
-def sum_tiles(tiles_ptr, items, tiles, item, LANES: tl.constexpr):
-    """Two float64 sums over the tiles of an item, in one fixed order, from (2, items, tiles)."""
-    tiles_ptr += item * tiles
-    a = tl.zeros((LANES,), tl.float64)
-    b = tl.zeros((LANES,), tl.float64)
-    first = tiles * 0
-    while first < tiles:
-        i = first + tl.arange(0, LANES)
-        a += tl.load(tiles_ptr + i, mask=i < tiles, other=0.0)
-        b += tl.load(tiles_ptr + tl.cast(items, tl.int64) * tiles + i, mask=i < tiles, other=0.0)
-        first += LANES
-    return both_sums(a, b)
-
-
-@triton.jit(do_not_specialize=["B", "F", "tiles"])
+@triton.jit(do_not_specialize=["B", "vectors", "tiles"])
 def _global_kernel(
-    tiles_ptr,  # (2, B, tiles) float64, sums of v - K and its square over each tile
+    workspace_ptr,  # with the sums of all tiles
     lengths_ptr,  # (B,) integers, valid frames, or None
     stats_ptr,  # out: (2, B, F) float32, mean - K and rstd
     eps,
     B,
-    F,
+    vectors,  # F / VECTOR
     tiles,
     H: tl.constexpr,
-    FRAMES: tl.constexpr,
-    LANES: tl.constexpr,
+    FILL: tl.constexpr,  # frames of a program
+    GROUP: tl.constexpr,
 ):
-    item = (tl.program_id(0) // tiles).to(tl.int64)
-    t = tl.program_id(0) % tiles * FRAMES + tl.arange(0, FRAMES)
+    F = vectors * VECTOR
+    programs = tl.cdiv(F, FILL)
+    item = (tl.program_id(0) // programs).to(tl.int64)
+    start = tl.program_id(0) % programs * FILL
     length = item_length(lengths_ptr, item, F)
-    share = 1.0 / (tl.maximum(length, 1).to(tl.float64) * H)
-    total, square = sum_tiles(tiles_ptr, B, tiles, item, LANES)
-    _store_statistics(stats_ptr, item, B, F, t, total, square, share, t < length, eps)
+    _store_global(
+        stats_ptr, workspace_ptr, item, B, tiles, F, length, start, start + 1, eps, H, FILL, GROUP
+    )
 
 
 def statistics(
@@ -170,45 +210,32 @@ def statistics(
     _, B, chunks, F = partial.shape
     stats = partial.new_empty((2, B, F))
     tiles = triton.cdiv(F, FRAMES)
-    workspace, sums = tile_memory(partial, kind, workspace)
+    if workspace is None:
+        (workspace,) = workspaces(partial, kind, 1)
+    fixed = {"H": channels, "FILL": FILL, "GROUP": lookback.GROUP, "num_warps": WARPS}
     with torch.cuda.device_of(partial):
         _frames_kernel[(B * tiles,)](
-            partial, lengths, workspace, sums, stats, eps, B, F // VECTOR.value, tiles,
-            H=channels, STEPS=chunk_channels(channels, chunks), KIND=kind, FRAMES=FRAMES,
-            CHUNKS=min(CHUNKS, triton.next_power_of_2(chunks)), GROUP=lookback.GROUP,
-            num_warps=WARPS,
+            partial, lengths, workspace, stats, eps, B, F // VECTOR.value, tiles,
+            STEPS=chunk_channels(channels, chunks), KIND=kind, FRAMES=FRAMES, ALONE=is_short(F),
+            CHUNKS=min(CHUNKS, triton.next_power_of_2(chunks)), **fixed,
         )  # fmt: skip
-        if sums is not None:
-            _global_kernel[(B * tiles,)](
-                sums, lengths, stats, eps, B, F, tiles, H=channels, FRAMES=FRAMES, LANES=LANES,
-                num_warps=WARPS,
-            )  # fmt: skip
+        if kind == "global" and not is_short(F):
+            _global_kernel[(B * triton.cdiv(F, FILL),)](
+                workspace, lengths, stats, eps, B, F // VECTOR.value, tiles, **fixed
+            )
     return stats
 
 
-def tile_memory(
-    partial: Tensor, kind: str, workspace: Tensor | None
-) -> tuple[Tensor | None, Tensor | None]:
-    """How the tiles of partial (…, B, chunks, F) tell each other their sums, backward as well.
-
-    Returns:
-        The workspace that the cumulative norm takes, a new one if there is none yet; and (2, B,
-        tiles) float64 for the global norm. None where it takes neither.
-    """
-    B, _, F = partial.shape[1:]
-    sums = None
-    if kind == "cumulative" and workspace is None:
-        (workspace,) = workspaces(partial, kind, 1)
-    elif kind == "global":
-        sums = partial.new_empty((2, B, triton.cdiv(F, FRAMES)), dtype=torch.float64)
-    return workspace, sums
+def is_short(frames: int) -> bool:
+    """Whether one program writes the frames of an item sooner than a launch for it would begin."""
+    return frames <= ALONE
 
 
 def workspaces(x: Tensor, kind: str, count: int) -> list[Tensor] | list[None]:
-    """As many as there are statistics of maps of x's items and frames (B, …, F): zeroed at once,
-    as it would cost each of them a launch.
+    """As many as there are statistics of maps of x's items and frames (B, …, F), both directions:
+    zeroed at once, as it would cost each of them a launch.
     """
-    if kind != "cumulative":
+    if kind == "channelwise":
         return [None] * count
     words = lookback.pair_words(len(x), triton.cdiv(x.shape[-1], FRAMES), lookback.GROUP)
     return lookback.workspaces(x, words, count)

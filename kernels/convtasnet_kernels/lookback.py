@@ -108,6 +108,23 @@ def sums_before(workspace_ptr, item, items, tiles, order, first, second, GROUP: 
 
 
 @triton.jit
+def comes_last(workspace_ptr, item, items, tiles):
+    """Whether all other tiles of an item have published their sums and been here before this one.
+
+    Nobody waits: the last one goes on for all. In a launch without groups, whose words count them.
+    """
+    count_ptr = workspace_ptr + 1 + 2 * tl.cast(items, tl.int64) * tiles + item
+    return tl.atomic_add(count_ptr, 1, sem="relaxed") == tiles - 1
+
+
+@triton.jit
+def sums_of_all(workspace_ptr, item, items, tiles, BLOCK: tl.constexpr):
+    """The two sums over all tiles of an item, once all have published theirs or are about to."""
+    tile_ptr = workspace_ptr + 1 + item * tiles
+    return gather(tile_ptr, tile_ptr + tl.cast(items, tl.int64) * tiles, tiles, BLOCK)
+
+
+@triton.jit
 def clear(workspace_ptr, words, BLOCK: tl.constexpr):
     """Zeroes a workspace of 1 + ``words`` words for the launch that follows this one.
 

@@ -43,7 +43,8 @@ def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(norm.TILES, size, (2, 4, 1, 2 * 4 * 16 // size, 1))
         monkeypatch.setitem(depthwise.TILES, size, (4, 2, 2, 2))
     monkeypatch.setattr(statistics, "FRAMES", 16)
-    monkeypatch.setattr(statistics, "LANES", 2)
+    monkeypatch.setattr(statistics, "FILL", 8)
+    monkeypatch.setattr(statistics, "ALONE", 16)
     monkeypatch.setattr(lookback, "GROUP", 2)
 
 
