@@ -141,30 +141,36 @@ class ReflectBlock(Block):
 
 
 def run_blocks(
-    blocks: Sequence[Block], x: Tensor, frames: Tensor | None = None
-) -> tuple[Tensor, Tensor | None]:
-    """Blocks in a row, as one operator where all of them are fused.
+    blocks: Sequence[Block], prelu: nn.PReLU, x: Tensor, frames: Tensor | None = None
+) -> Tensor:
+    """Blocks in a row and a PReLU behind them, as one operator where all blocks are fused.
 
     Args:
         blocks: of the same sizes and norm; only the last may be without a residual.
+        prelu: of one slope.
         x: (B, B', F).
         frames: as in :class:`Block`.
 
     Returns:
-        What the last block gives, see :class:`Block`; x itself if that is without a residual.
+        The sum of all skips, or without any the residual's, behind the PReLU.
     """
-    if all(block.is_fused(x) for block in blocks):
-        return run_fused(blocks, x, None, frames)
     skips = None
+    if all(block.is_fused(x) for block in blocks):
+        x, skips = run_fused(blocks, x, skips, frames, prelu.weight)
+        return x if skips is None else skips
     for block in blocks:
         x, skips = block(x, skips, frames)
-    return x, skips
+    return prelu(x if skips is None else skips)
 
 
 def run_fused(
-    blocks: Sequence[Block], x: Tensor, skips: Tensor | None, frames: Tensor | None
+    blocks: Sequence[Block],
+    x: Tensor,
+    skips: Tensor | None,
+    frames: Tensor | None,
+    prelu: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """As ``run_blocks``, as one operator."""
+    """What the last of the blocks gives, as one operator, with the PReLU of ``tcn_blocks``."""
     first, last = blocks[0], blocks[-1]
     onward, skips = tcn_blocks(
         x,
@@ -176,5 +182,6 @@ def run_fused(
         residual=last.split[0] > 0,
         eps=EPS,
         lengths=frames,
+        prelu=prelu,
     )
     return x if onward is None else onward, skips

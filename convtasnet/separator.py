@@ -97,8 +97,7 @@ class Separator(nn.Module):
         return F.conv1d(self._skips(features, frames), self.mask_conv.weight)
 
     def _skips(self, features: Tensor, frames: Tensor | None) -> Tensor:
-        """What the last convolution gets: the sum of all skips, or without any the residual's."""
+        """What the last convolution gets: the blocks' sum behind the PReLU."""
         x = self.bottleneck(self.norm(features, frames))
         blocks: list[Any] = [*self.blocks]
-        x, skips = run_blocks(blocks, x, frames)
-        return self.mask_prelu(x if skips is None else skips)
+        return run_blocks(blocks, self.mask_prelu, x, frames)

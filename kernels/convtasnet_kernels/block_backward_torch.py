@@ -27,11 +27,39 @@ __all__ = [
 
 
 def joined_gradients(
-    first: Tensor | None, second: Tensor | None, like: Tensor, channels: int
-) -> tuple[Tensor, Tensor]:
-    """``block_torch.joined_rows``, and its sums (channels,) over items and frames."""
-    total = joined_rows(first, second, like, channels)
-    return total, total.sum((0, 2), dtype=statistics_dtype(like))
+    first: Tensor | None,
+    second: Tensor | None,
+    like: Tensor,
+    channels: int,
+    u: Tensor | None = None,
+    bias: Tensor | None = None,
+    slope: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradient of the map beside the blocks, and what is summed over it.
+
+    Args:
+        first: as in ``block_torch.joined_rows``, gradients of what was taken out of the map.
+        second: see first.
+        like: see first.
+        channels: see first.
+        u: (B, channels, F) the map, whose rows went through a PReLU when they were taken out: the
+            second's, or where there are none all of them. None for no PReLU.
+        bias: (channels,) still to be added to u.
+        slope: (1,) of the PReLU.
+
+    Returns:
+        The map (B, channels, F), its sums (channels,) over items and frames, and the gradient of
+        the slope (1,), empty without one.
+    """
+    total, dtype = joined_rows(first, second, like, channels), statistics_dtype(like)
+    d_slope = like.new_empty((0,), dtype=dtype)
+    if u is not None and slope is not None:
+        behind = total[:, like.shape[1] :] if channels > like.shape[1] else total
+        v = _biased(u, bias, dtype)[:, -behind.shape[1] :]
+        dv = behind.to(dtype)
+        d_slope = torch.where(v > 0, 0.0, dv * v).sum().reshape(1)
+        behind.copy_(torch.where(v > 0, dv, dv * slope.to(dtype)))
+    return total, total.sum((0, 2), dtype=dtype), d_slope
 
 
 def norm_gradient_sums(

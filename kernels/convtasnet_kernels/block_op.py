@@ -27,6 +27,7 @@ def tcn_blocks(
     residual: bool = True,
     eps: float = 1e-8,
     lengths: Tensor | None = None,
+    prelu: Tensor | None = None,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Dilated blocks of Conv-TasNet in a row, with their residual and skip sums.
 
@@ -45,10 +46,12 @@ def tcn_blocks(
         eps: added to the variances, inside the roots.
         lengths: (B,) integers, valid frames of each item, or None for all. Frames beyond them must
             be finite; they have no influence on the others, and behind the norms count as zero.
+        prelu: slope (1,) of a PReLU behind the skip sum, or, where S is 0, behind the residual sum;
+            None for no PReLU.
 
     Returns:
         x + all residuals (B, B', F), or None without the last one; skips + all skips (B, S, F), or
-        None where S is 0.
+        None where S is 0; one of them behind the PReLU.
 
     Raises:
         ValueError: an argument of another shape or dtype, or a backend that cannot run.
@@ -65,7 +68,7 @@ def tcn_blocks(
     device = x.device.type
     if torch.is_autocast_enabled(device):
         x = x.to(torch.get_autocast_dtype(device))
-    check_stack(x, skips, parameters, kind, dilations, causal, residual, eps)
+    check_stack(x, skips, parameters, kind, dilations, causal, residual, eps, prelu)
     if lengths is not None:
         check_lengths(lengths, x)
         lengths = lengths.to(x.device, torch.int64, non_blocking=True)
@@ -77,11 +80,12 @@ def tcn_blocks(
     if skips is not None:
         skips = F.pad(skips.to(x.dtype), (0, padding)) if padding else skips.to(x.dtype)
     given = [value for p in parameters for value in p.at(x.dtype)]
-    leaves = [x, *given] if skips is None else [x, skips, *given]
+    leaves = [leaf for leaf in (x, skips, prelu, *given) if leaf is not None]
     keep = torch.is_grad_enabled() and any(leaf.requires_grad for leaf in leaves)
     onward, total, _ = blocks(
-        x, skips, given, lengths, kind, dilations, causal, residual, eps, keep, backend.requested()
-    )
+        x, skips, given, prelu, lengths, kind, dilations, causal, residual, eps, keep,
+        backend.requested(),
+    )  # fmt: skip
     return (
         onward[..., :frames] if residual else None,
         total[..., :frames] if total.dim() == 3 else None,

@@ -8,7 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from convtasnet_kernels.checks import DTYPES, check_eps, check_taps, check_tensor
+from convtasnet_kernels.checks import (
+    DTYPES,
+    check_eps,
+    check_parameter,
+    check_taps,
+    check_tensor,
+)
 
 KINDS = ("cumulative", "global", "channelwise")
 
@@ -67,6 +73,7 @@ def check_stack(
     causal: bool,
     residual: bool,
     eps: float,
+    prelu: Tensor | None = None,
 ) -> None:
     """Raises a ValueError that names the argument of ``tcn_blocks`` that does not fit."""
     if x.dim() != 3 or x.dtype not in DTYPES or 0 in x.shape[1:]:
@@ -74,6 +81,7 @@ def check_stack(
             f"x must be a floating (batch, channels, frames), got {tuple(x.shape)} of {x.dtype}"
         )
     check_eps(eps)
+    check_parameter("prelu", prelu, 1, x)
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     if not isinstance(stack, Sequence) or not isinstance(dilations, Sequence):

@@ -28,6 +28,7 @@ def blocks(
     x: Tensor,
     skips: Tensor | None,
     parameters: Sequence[Tensor],
+    prelu: Tensor | None,
     lengths: Tensor | None,
     kind: str,
     dilations: Sequence[int],
@@ -41,7 +42,8 @@ def blocks(
 
     Returns:
         The residual and the skip sum, empty where there is none; and, to ``keep`` for backward,
-        ``missing_biases``, ``first_biases``, the input (B, R, F) of each block but the first, and
+        ``missing_biases``, ``first_biases``, the map (B, R + S, F) of both sums without their
+        biases, empty unless there is a prelu, the input (B, R, F) of each block but the first, and
         of each block its map (B, H, F) before the first PReLU, without the bias, that before the
         second, and the statistics (2, B, F) of both norms.
     """
@@ -66,9 +68,15 @@ def blocks(
                 inputs.append(seen)
                 maps += found
         first, second = missing[-1].split([R, outer - R])
-        onward = path.taken_rows(total, 0, R, first) if residual else x.new_empty((0,))
-        skips = path.taken_rows(total, R, outer - R, second) if outer > R else x.new_empty((0,))
-    return onward, skips, [missing, biases, *inputs[1:], *maps] if keep else []
+        onward, skips = x.new_empty((0,)), x.new_empty((0,))
+        if residual:
+            onward = path.taken_rows(total, 0, R, first, None if outer > R else prelu)
+        if outer > R:
+            skips = path.taken_rows(total, R, outer - R, second, prelu)
+    if not keep:
+        return onward, skips, []
+    before = x.new_empty((0,)) if prelu is None else total
+    return onward, skips, [missing, biases, before, *inputs[1:], *maps]
 
 
 def _inner(
@@ -107,6 +115,7 @@ def _(
     x: Tensor,
     skips: Tensor | None,
     parameters: Sequence[Tensor],
+    prelu: Tensor | None,
     lengths: Tensor | None,
     kind: str,
     dilations: Sequence[int],
@@ -125,6 +134,7 @@ def _(
     if keep:
         dtype = statistics_dtype(x)
         kept = [x.new_empty((n + 1, outer), dtype=dtype), x.new_empty((n, inner), dtype=dtype)]
+        kept.append(x.new_empty((0,) if prelu is None else (items, outer, frames)))
         kept += [x.new_empty(x.shape) for _ in range(n - 1)]
         for _ in range(n):
             kept += [x.new_empty((items, inner, frames)) for _ in range(2)]
@@ -133,7 +143,9 @@ def _(
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    x, skips, parameters, lengths, ctx.kind, ctx.dilations, ctx.causal, ctx.residual, *_ = inputs
+    x, skips, parameters, prelu, lengths, ctx.kind, ctx.dilations, ctx.causal, ctx.residual, *_ = (
+        inputs
+    )
     *_, keep, ctx.wish = inputs
     *_, kept = output
     if not keep:
@@ -141,26 +153,27 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -
     ctx.has_skips, ctx.count = skips is not None, len(parameters)
     ctx.mark_non_differentiable(*kept)
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, lengths, *parameters, *kept)
+    ctx.save_for_backward(x, prelu, lengths, *parameters, *kept)
 
 
 def _gradients(
     ctx: Any, d_onward: Tensor | None, d_skips: Tensor | None, *_: None
 ) -> tuple[Any, ...]:
-    x, lengths, *others = ctx.saved_tensors
+    x, prelu, lengths, *others = ctx.saved_tensors
     parameters, kept = others[: ctx.count], others[ctx.count :]
     stack, rest = in_blocks(parameters), (None,) * 8
     if d_onward is None and d_skips is None:
-        return (None, None, [None] * ctx.count, *rest)
-    dx, weights_in, biases_out, weights_out, flat = stack_backward(
-        d_onward if ctx.residual else None, d_skips, x, kept, parameters, lengths,
+        return (None, None, [None] * ctx.count, None, *rest)
+    dx, d_total, d_prelu, weights_in, biases_out, weights_out, flat = stack_backward(
+        d_onward if ctx.residual else None, d_skips, x, kept, parameters, prelu, lengths,
         ctx.kind, ctx.dilations, ctx.causal, ctx.wish,
     )  # fmt: skip
     found: list[Tensor] = []
     for p, *each in zip(stack, weights_in, biases_out, weights_out, flat, strict=True):
         grads = _block_gradients(p, *each)
         found += [grad.to(value.dtype) for grad, value in zip(grads, p, strict=True)]
-    return (dx, d_skips if ctx.has_skips else None, found, *rest)
+    d_skips = d_total[:, x.shape[1] :] if ctx.has_skips else None
+    return (dx, d_skips, found, None if prelu is None else d_prelu.to(prelu.dtype), *rest)
 
 
 def _block_gradients(

@@ -41,7 +41,7 @@ class Kept(NamedTuple):
 
 def kept_by_blocks(x: Tensor, kept: Sequence[Tensor]) -> list[Kept]:
     """What each block keeps, of what ``blocks`` of x gave."""
-    _, biases, *others = kept
+    _, biases, _, *others = kept
     n = len(biases)
     inputs, maps = [x, *others[: n - 1]], others[n - 1 :]
     return [
@@ -57,12 +57,13 @@ def stack_backward(
     x: Tensor,
     kept: Sequence[Tensor],
     parameters: Sequence[Tensor],
+    prelu: Tensor | None,
     lengths: Tensor | None,
     kind: str,
     dilations: Sequence[int],
     causal: bool,
     wish: str,
-) -> tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor]]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, list[Tensor], list[Tensor]]:
     """Gradients of n ``blocks``.
 
     Args:
@@ -71,6 +72,7 @@ def stack_backward(
         x: as in ``blocks``, and so ``parameters`` and all that follows.
         kept: what ``blocks`` gave.
         parameters: see x.
+        prelu: see x.
         lengths: see x.
         kind: see x.
         dilations: see x.
@@ -78,7 +80,8 @@ def stack_backward(
         wish: see x.
 
     Returns:
-        The gradients of x, of all weight_in (n, H, R, 1), of all bias_out (n, R + S), residual rows
+        The gradients of x, of what runs beside the blocks in front of them (B, R + S, F), of prelu,
+        empty without one, of all weight_in (n, H, R, 1), of all bias_out (n, R + S), residual rows
         included, and of each weight_out; of each block all others as ``parameter_gradients`` gives
         them.
     """
@@ -86,7 +89,10 @@ def stack_backward(
     stack, R, missing = in_blocks(parameters), x.shape[1], kept[0]
     weights_in, weights_out, others = [], [], []
     with torch.autocast(x.device.type, enabled=False):
-        total, d_outer = path.joined_gradients(d_onward, d_skips, x, missing.shape[1])
+        behind = (None,) * 3 if prelu is None else (kept[2], missing[-1], prelu)
+        total, d_outer, d_prelu = path.joined_gradients(
+            d_onward, d_skips, x, missing.shape[1], *behind
+        )
         spaces = path.workspaces(x, kind, 2 * len(stack))
         for i, (p, k, dilation) in reversed(
             [*enumerate(zip(stack, kept_by_blocks(x, kept), dilations, strict=True))]
@@ -104,7 +110,8 @@ def stack_backward(
         d_weights = torch.stack(weights_in[::-1])
         add_missing_inputs(d_weights, d_first, missing)
         biases_out = last_bias_gradients(stack, d_first, d_outer)
-    return path.taken_rows(total, 0, R), d_weights, biases_out, weights_out[::-1], others[::-1]
+    dx = path.taken_rows(total, 0, R)
+    return dx, total, d_prelu, d_weights, biases_out, weights_out[::-1], others[::-1]
 
 
 def _inner(
@@ -142,15 +149,18 @@ def _(
     x: Tensor,
     kept: Sequence[Tensor],
     parameters: Sequence[Tensor],
+    prelu: Tensor | None,
     lengths: Tensor | None,
     kind: str,
     dilations: Sequence[int],
     causal: bool,
     wish: str,
-) -> tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor]]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, list[Tensor], list[Tensor]]:
     stack, missing = in_blocks(parameters), kept[0]
     return (
         x.new_empty(x.shape),
+        x.new_empty((len(x), missing.shape[1], x.shape[2])),
+        missing.new_empty((0 if prelu is None else 1,)),
         x.new_empty((len(stack), *stack[0].weight_in.shape)),
         missing.new_empty((len(stack), missing.shape[1])),
         [torch.empty_like(p.weight_out) for p in stack],

@@ -119,9 +119,24 @@ def normalize(u: Tensor, slope: Tensor, gamma: Tensor, beta: Tensor, stats: Tens
     return normalized(u, slope, gamma, beta, stats).to(u.dtype)
 
 
-def taken_rows(total: Tensor, start: int, rows: int, bias: Tensor | None = None) -> Tensor:
-    """A copy (B, rows, F) of channels of a map (B, C, F), with a bias (rows,) or None."""
+def taken_rows(
+    total: Tensor, start: int, rows: int, bias: Tensor | None = None, slope: Tensor | None = None
+) -> Tensor:
+    """A copy of channels of a map, with a bias and behind a PReLU.
+
+    Args:
+        total: (B, C, F).
+        start: the first channel.
+        rows: how many.
+        bias: (rows,) to be added, or None.
+        slope: (1,) of the PReLU, or None for no PReLU.
+
+    Returns:
+        (B, rows, F).
+    """
     part = total[:, start : start + rows]
+    if slope is not None:
+        return activated(part, slope, bias).to(total.dtype)
     if bias is None:
         return part.clone(memory_format=torch.contiguous_format)
     return torch.add(part, bias[:, None], out=total.new_empty(part.shape))

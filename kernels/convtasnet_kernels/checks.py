@@ -28,9 +28,9 @@ def check_arguments(
         raise ValueError(f"x must be float16, bfloat16, float32 or float64, got {x.dtype}")
     if x.shape[1] == 0:
         raise ValueError(f"x must have at least one channel, got shape {tuple(x.shape)}")
-    _check_parameter("weight", weight, x.shape[1], x)
-    _check_parameter("bias", bias, x.shape[1], x)
-    _check_parameter("prelu", prelu, 1, x)
+    check_parameter("weight", weight, x.shape[1], x)
+    check_parameter("bias", bias, x.shape[1], x)
+    check_parameter("prelu", prelu, 1, x)
 
 
 def check_rows(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
@@ -40,8 +40,8 @@ def check_rows(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
         raise ValueError(f"x must be (..., N) with N > 0, got shape {tuple(x.shape)}")
     if x.dtype not in DTYPES:
         raise ValueError(f"x must be float16, bfloat16, float32 or float64, got {x.dtype}")
-    _check_parameter("weight", weight, x.shape[-1], x)
-    _check_parameter("bias", bias, x.shape[-1], x)
+    check_parameter("weight", weight, x.shape[-1], x)
+    check_parameter("bias", bias, x.shape[-1], x)
 
 
 def check_eps(eps: float) -> None:
@@ -66,7 +66,8 @@ def check_taps(dilation: int, causal: bool) -> None:
         raise ValueError(f"causal must be True or False, got {causal!r}")
 
 
-def _check_parameter(name: str, value: Tensor | None, size: int, x: Tensor) -> None:
+def check_parameter(name: str, value: Tensor | None, size: int, x: Tensor) -> None:
+    """Raises a ValueError unless the value is (size,), floating and where x is, or None."""
     if value is None:
         return
     check_tensor(name, value)

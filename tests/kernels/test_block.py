@@ -137,15 +137,17 @@ def test_opcheck(full: bool) -> None:
     setting = Setting("global", causal=False, skip=2, residual=full, lengths=(24, 5))
     case = make_case(setting)
     leaves = [p.requires_grad_() for p in case.parameters]
+    slope = None if full else torch.tensor([0.3], requires_grad=True)
     arguments = (
-        case.x.requires_grad_(), case.skips if full else None, leaves, case.lengths,
+        case.x.requires_grad_(), case.skips if full else None, leaves, slope, case.lengths,
         "global", [2], False, full, 1e-8, True, "torch",
     )  # fmt: skip
     torch.library.opcheck(torch.ops.convtasnet.blocks.default, arguments)
     _, _, kept = torch.ops.convtasnet.blocks(*arguments)
     arguments = (
         case.d_onward if full else None, case.d_skips, case.x.detach(),
-        [each.detach() for each in kept], [p.detach() for p in leaves], case.lengths,
+        [each.detach() for each in kept], [p.detach() for p in leaves],
+        None if slope is None else slope.detach(), case.lengths,
         "global", [2], False, "torch",
     )  # fmt: skip
     torch.library.opcheck(torch.ops.convtasnet.blocks_backward.default, arguments)
@@ -249,7 +251,7 @@ def launches(
         block_forward.normalize(*norm, stats)
         both, part = meta(items, 16, frames, of=dtype), meta(items, 8, frames, of=dtype)
         block_forward.joined_rows(part, None if lengths else part, part, 16)
-        block_forward.taken_rows(both, 8, 8, channel if lengths else None)
+        block_forward.taken_rows(both, 8, 8, *((channel, slope) if lengths else ()))
     return found
 
 

@@ -45,6 +45,8 @@ def launches(
         _, taps_rows, _ = block_backward.depthwise_gradient(*taps_step)
         block_backward.parameter_gradients(rows, taps_rows, rows)
         block_backward.joined_gradients(None, u, u, 2 * channels)
+        behind = (u.repeat(1, 2, 1), beta.repeat(2), norm[0])
+        block_backward.joined_gradients(None, u, u, 2 * channels, *behind)
     return found
 
 

@@ -28,6 +28,7 @@ from convtasnet_kernels.block_parameters import BlockParameters
 pytestmark = pytest.mark.usefixtures("exact_products")
 DILATIONS = (1, 2, 4)
 SIZES = (2, 6, 40)  # items, channels outside, channels inside
+SLOPE = 0.8  # of the PReLU behind all blocks
 # Relative errors: a little above those of one block, as later ones add to earlier roundings.
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 6e-2}
 SETTINGS = [
@@ -67,26 +68,35 @@ def make_stack(setting: Setting, device: str, dtype: torch.dtype) -> tuple[Case,
     return cases[-1], [case.parameters for case in cases]
 
 
-def fused(x: Tensor, skips: Tensor | None, stack: list[BlockParameters], case: Case) -> Outputs:
+def fused(
+    x: Tensor, skips: Tensor | None, stack: list[BlockParameters], prelu: Tensor, case: Case
+) -> Outputs:
     s = case.setting
-    found = tcn_blocks(x, skips, stack, s.kind, DILATIONS, s.causal, s.residual)
+    found = tcn_blocks(x, skips, stack, s.kind, DILATIONS, s.causal, s.residual, prelu=prelu)
     return [y for y in found if y is not None]
 
 
 def one_by_one(
-    x: Tensor, skips: Tensor | None, stack: list[BlockParameters], case: Case
+    x: Tensor, skips: Tensor | None, stack: list[BlockParameters], prelu: Tensor, case: Case
 ) -> Outputs:
     for p, dilation in zip(stack, DILATIONS, strict=True):
         residual = len(p.bias_out) > case.setting.skip
         setting = case.setting._replace(dilation=dilation, residual=residual)
         x, skips = written_out(x, skips, p, setting, None, x.dtype)
-    found = (x if case.setting.residual else None, skips)
-    return [y for y in found if y is not None]
+    found = [y for y in (x if case.setting.residual else None, skips) if y is not None]
+    return [*found[:-1], torch.where(found[-1] > 0, found[-1], prelu[:, None] * found[-1])]
 
 
-def run(function: Callable[..., Outputs], case: Case, stack: list[Any]) -> dict[str, Tensor]:
-    """Outputs, and the gradient of each argument under its name."""
+def run(
+    function: Callable[..., Outputs], case: Case, stack: list[Any], slopes: int = 1
+) -> dict[str, Tensor]:
+    """Outputs, and the gradient of each argument under its name.
+
+    Of several slopes of the PReLU behind the blocks, one a channel, these are its terms.
+    """
     named = {"x": case.x} if case.skips is None else {"x": case.x, "skips": case.skips}
+    kind = torch.promote_types(case.x.dtype, torch.float32)
+    named["slope"] = torch.full((slopes,), SLOPE, dtype=kind, device=case.x.device)
     for i, p in enumerate(stack):
         named |= {f"{name} {i}": value for name, value in p._asdict().items()}
     leaves = {name: value.detach().requires_grad_() for name, value in named.items()}
@@ -94,7 +104,7 @@ def run(function: Callable[..., Outputs], case: Case, stack: list[Any]) -> dict[
         BlockParameters(*(leaves[f"{name} {i}"] for name in BlockParameters._fields))
         for i in range(len(stack))
     ]
-    outputs = function(leaves["x"], leaves.get("skips"), parameters, case)
+    outputs = function(leaves["x"], leaves.get("skips"), parameters, leaves["slope"], case)
     torch.manual_seed(7)
     upstream = [torch.randn(y.shape, dtype=torch.float64).to(y) for y in outputs]
     grads = torch.autograd.grad(outputs, list(leaves.values()), upstream)
@@ -116,7 +126,8 @@ def test_a_stack_is_its_blocks_one_by_one(
     result = run(fused, case, stack)
     skips = None if case.skips is None else case.skips.double()
     exact = case._replace(x=case.x.double(), skips=skips)
-    expected = run(one_by_one, exact, [wide(p, dtype) for p in stack])
+    slopes = setting.skip or SIZES[1]
+    expected = run(one_by_one, exact, [wide(p, dtype) for p in stack], slopes)
     assert result.keys() == expected.keys()
     for name, value in result.items():
         right = expected[name]
@@ -132,7 +143,8 @@ def test_without_gradients_nothing_is_kept_and_nothing_changes(setting: Setting)
     case, stack = make_stack(setting, "cpu", torch.float64)
     before = case.x.clone()
     kept = run(fused, case, stack)
-    for i, y in enumerate(fused(case.x, case.skips, stack, case)):
+    slope = torch.tensor([SLOPE], dtype=torch.float64)
+    for i, y in enumerate(fused(case.x, case.skips, stack, slope, case)):
         torch.testing.assert_close(y, kept[f"output {i}"])
     assert torch.equal(case.x, before)
 
@@ -146,7 +158,8 @@ def test_convolutions_that_are_added(keep: bool, monkeypatch: pytest.MonkeyPatch
     if keep:
         result = run(fused, case, stack)
     else:
-        outputs = fused(case.x, case.skips, stack, case)
+        slope = torch.tensor([SLOPE], dtype=torch.float64)
+        outputs = fused(case.x, case.skips, stack, slope, case)
         result = {f"output {i}": y for i, y in enumerate(outputs)}
     for name, value in result.items():
         torch.testing.assert_close(value, expected[name])
@@ -159,7 +172,7 @@ def test_an_output_that_nobody_uses(used: int) -> None:
     for function in (fused, one_by_one):
         x = case.x.double().requires_grad_()
         exact = [BlockParameters(*(value.double() for value in p)) for p in stack]
-        y = function(x, case.skips.double(), exact, case)[used]
+        y = function(x, case.skips.double(), exact, torch.tensor([SLOPE]), case)[used]
         results.append(torch.autograd.grad(y.square().sum(), x)[0])
     torch.testing.assert_close(*results)
 
@@ -167,7 +180,7 @@ def test_an_output_that_nobody_uses(used: int) -> None:
 def test_upstream_gradients_are_left_as_they_are() -> None:
     case, stack = make_stack(SETTINGS[0], "cpu", torch.float32)
     x = case.x.requires_grad_()
-    outputs = fused(x, case.skips, stack, case)
+    outputs = fused(x, case.skips, stack, torch.tensor([SLOPE]), case)
     upstream = [torch.randn_like(y) for y in outputs]
     before = [g.clone() for g in upstream]
     torch.autograd.grad(outputs, x, upstream)
@@ -180,7 +193,7 @@ def test_wrong_stacks_are_named() -> None:
         tcn_blocks(case.x, None, stack, "cumulative", (1, 2), True)
     stack[1] = stack[1]._replace(bias_out=torch.zeros(3))
     with pytest.raises(ValueError, match=r"bias_out must be .*\(9,\).* got \(3,\)"):
-        fused(case.x, None, stack, case)
+        tcn_blocks(case.x, None, stack, "cumulative", DILATIONS, True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -196,7 +209,8 @@ def test_rows_are_put_together_and_taken_out(device: str, dtype: torch.dtype) ->
         "tcn_blocks", backend.requested(), first, "block_backward_torch", "block_backward"
     )
     for parts in ((first, second), (None, second)):
-        joined, sums = backward.joined_gradients(*parts, first, 5)
+        joined, sums, nothing = backward.joined_gradients(*parts, first, 5)
+        assert nothing.shape == (0,)
         assert torch.equal(joined, path.joined_rows(*parts, first, 5))
         assert sums.dtype == torch.float32
         torch.testing.assert_close(sums.double(), joined.double().sum((0, 2)), rtol=0, atol=1e-4)
@@ -210,6 +224,31 @@ def test_rows_are_put_together_and_taken_out(device: str, dtype: torch.dtype) ->
     expected = (total[:, 1:4].float() + bias[:, None]).to(dtype)
     rounding = 2**-7 if INTERPRET else 0.0  # the interpreter cuts 16 bits off instead of rounding
     torch.testing.assert_close(path.taken_rows(total, 1, 3, bias), expected, rtol=rounding, atol=0)
+
+
+@pytest.mark.parametrize("slope", [0.25, 0.0, -0.5])
+@pytest.mark.parametrize("skips", [True, False])
+def test_rows_behind_a_prelu(device: str, skips: bool, slope: float) -> None:
+    """Those of the skips, or without any the residual's, forward and backward."""
+    u, bias = torch.randn(2, 5, 40, device=device), torch.randn(5, device=device)
+    rows = 3 if skips else 5
+    prelu = torch.tensor([slope], device=device)
+    leaves = [each.double().requires_grad_() for each in (u, prelu)]
+    v = (leaves[0] + bias.double()[:, None])[:, -rows:]
+    expected = torch.where(v > 0, v, leaves[1] * v)
+    names = ("block_torch", "block_forward"), ("block_backward_torch", "block_backward")
+    forward, backward = (
+        backend.module("tcn_blocks", backend.requested(), u, *each) for each in names
+    )
+    result = forward.taken_rows(u, 5 - rows, rows, bias[-rows:], prelu)
+    torch.testing.assert_close(result.double(), expected.detach(), rtol=1e-6, atol=1e-6)
+    dy = torch.randn_like(result)
+    parts = (None, dy, u[:, :2]) if skips else (dy, None, u)
+    total, sums, d_prelu = backward.joined_gradients(*parts, 5, u, bias, prelu)
+    du, d_slope = torch.autograd.grad(expected, leaves, dy.double())
+    torch.testing.assert_close(total.double(), du, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(sums.double(), du.sum((0, 2)), rtol=0, atol=1e-4)
+    torch.testing.assert_close(d_prelu.double(), d_slope, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("residual", [True, False])
