@@ -79,7 +79,7 @@ def tcn_blocks(
         x = F.pad(x, (0, padding))
     if skips is not None:
         skips = F.pad(skips.to(x.dtype), (0, padding)) if padding else skips.to(x.dtype)
-    given = [value for p in parameters for value in p.at(x.dtype)]
+    given = [value for p in parameters for value in p]
     leaves = [leaf for leaf in (x, skips, prelu, *given) if leaf is not None]
     keep = torch.is_grad_enabled() and any(leaf.requires_grad for leaf in leaves)
     onward, total, _ = blocks(

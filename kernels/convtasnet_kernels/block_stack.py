@@ -17,7 +17,7 @@ from torch import Tensor
 
 from convtasnet_kernels import backend
 from convtasnet_kernels.block_outer_biases import first_biases, missing_biases
-from convtasnet_kernels.block_parameters import BlockParameters, in_blocks
+from convtasnet_kernels.block_parameters import BlockParameters, cast_weights, in_blocks
 from convtasnet_kernels.block_products import add_product, product
 from convtasnet_kernels.block_stack_backward import other_sizes, stack_backward
 from convtasnet_kernels.pointwise import statistics_dtype
@@ -38,7 +38,7 @@ def blocks(
     keep: bool,
     wish: str,
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Arguments as in ``tcn_blocks``, rows of whole vectors, ``BlockParameters.at(x.dtype)``.
+    """Arguments as in ``tcn_blocks``, rows of whole vectors, parameters in a row.
 
     Returns:
         The residual and the skip sum, empty where there is none; and, to ``keep`` for backward,
@@ -48,7 +48,7 @@ def blocks(
         second, and the statistics (2, B, F) of both norms.
     """
     path = backend.module("tcn_blocks", wish, x, "block_torch", "block_forward")
-    stack, R = in_blocks(parameters), x.shape[1]
+    stack, R = cast_weights(in_blocks(parameters), x.dtype), x.shape[1]
     outer = _outer_channels(x, stack, residual)
     inputs: list[Tensor] = []
     maps: list[Tensor] = []

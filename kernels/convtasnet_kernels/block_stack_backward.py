@@ -15,7 +15,7 @@ from torch import Tensor
 
 from convtasnet_kernels import backend
 from convtasnet_kernels.block_outer_biases import add_missing_inputs, last_bias_gradients
-from convtasnet_kernels.block_parameters import BlockParameters, in_blocks
+from convtasnet_kernels.block_parameters import BlockParameters, cast_weights, in_blocks
 from convtasnet_kernels.block_products import add_product, input_gradient, weight_gradient
 
 
@@ -86,7 +86,7 @@ def stack_backward(
         them.
     """
     path = backend.module("tcn_blocks", wish, x, "block_backward_torch", "block_backward")
-    stack, R, missing = in_blocks(parameters), x.shape[1], kept[0]
+    stack, R, missing = cast_weights(in_blocks(parameters), x.dtype), x.shape[1], kept[0]
     weights_in, weights_out, others = [], [], []
     with torch.autocast(x.device.type, enabled=False):
         behind = (None,) * 3 if prelu is None else (kept[2], missing[-1], prelu)
@@ -163,7 +163,7 @@ def _(
         missing.new_empty((0 if prelu is None else 1,)),
         x.new_empty((len(stack), *stack[0].weight_in.shape)),
         missing.new_empty((len(stack), missing.shape[1])),
-        [torch.empty_like(p.weight_out) for p in stack],
+        [x.new_empty(p.weight_out.shape) for p in stack],
         [missing.new_empty((sum(other_sizes(p)),)) for p in stack],
     )
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from convtasnet_kernels import reference
 from convtasnet_kernels.block_op import tcn_block
-from convtasnet_kernels.block_parameters import BlockParameters
+from convtasnet_kernels.block_parameters import BlockParameters, cast_weights
 
 NORMS = {
     "cumulative": reference.cumulative,
@@ -140,7 +140,7 @@ def wide(p: BlockParameters, dtype: torch.dtype) -> BlockParameters:
 
     The gradients of these slopes are the terms of the sum that is one slope's.
     """
-    p = BlockParameters(*(value.double() for value in p.at(dtype)))
+    p = BlockParameters(*(value.double() for value in cast_weights([p], dtype)[0]))
     inner = len(p.gamma_1)
     return p._replace(slope_1=p.slope_1.expand(inner), slope_2=p.slope_2.expand(inner))
 

@@ -23,7 +23,7 @@ from convtasnet_kernels.block_outer_biases import (
     last_bias_gradients,
     missing_biases,
 )
-from convtasnet_kernels.block_parameters import BlockParameters
+from convtasnet_kernels.block_parameters import BlockParameters, cast_weights
 
 pytestmark = pytest.mark.usefixtures("exact_products")
 DILATIONS = (1, 2, 4)
@@ -249,6 +249,20 @@ def test_rows_behind_a_prelu(device: str, skips: bool, slope: float) -> None:
     torch.testing.assert_close(total.double(), du, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(sums.double(), du.sum((0, 2)), rtol=0, atol=1e-4)
     torch.testing.assert_close(d_prelu.double(), d_slope, rtol=0, atol=1e-4)
+
+
+def test_weights_of_all_blocks_are_cast_by_one_operator() -> None:
+    _, stack = make_stack(SETTINGS[0], "cpu", torch.float32)
+    with CountedOperators() as counted:
+        cast = cast_weights(stack, torch.bfloat16)
+        assert cast_weights(cast, torch.bfloat16) is cast
+    assert [name for name in counted.names if "empty" not in name] == [
+        "aten._foreach_copy_.default"
+    ]
+    for p, narrow in zip(stack, cast, strict=True):
+        for name, value in p._asdict().items():
+            is_cast = name in ("weight_in", "weight_out")
+            assert torch.equal(getattr(narrow, name), value.bfloat16() if is_cast else value), name
 
 
 @pytest.mark.parametrize("residual", [True, False])
