@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from convtasnet.depthwise import DepthwiseConv
 from convtasnet.norms import EPS, valid_frames
@@ -141,14 +142,21 @@ class ReflectBlock(Block):
 
 
 def run_blocks(
-    blocks: Sequence[Block], prelu: nn.PReLU, x: Tensor, frames: Tensor | None = None
+    bottleneck: nn.Conv1d,
+    blocks: Sequence[Block],
+    prelu: nn.PReLU,
+    x: Tensor,
+    frames: Tensor | None = None,
 ) -> Tensor:
-    """Blocks in a row and a PReLU behind them, as one operator where all blocks are fused.
+    """A 1×1 convolution, blocks in a row and a PReLU.
+
+    Where all blocks are fused, the convolution's bias and the PReLU are part of their operator.
 
     Args:
+        bottleneck: the convolution, of N to B' channels.
         blocks: of the same sizes and norm; only the last may be without a residual.
         prelu: of one slope.
-        x: (B, B', F).
+        x: (B, N, F).
         frames: as in :class:`Block`.
 
     Returns:
@@ -156,8 +164,10 @@ def run_blocks(
     """
     skips = None
     if all(block.is_fused(x) for block in blocks):
-        x, skips = run_fused(blocks, x, skips, frames, prelu.weight)
+        x = F.conv1d(x, bottleneck.weight)  # PyTorch would add the bias in a pass of its own
+        x, skips = run_fused(blocks, x, skips, frames, prelu.weight, bottleneck.bias)
         return x if skips is None else skips
+    x = bottleneck(x)
     for block in blocks:
         x, skips = block(x, skips, frames)
     return prelu(x if skips is None else skips)
@@ -169,8 +179,9 @@ def run_fused(
     skips: Tensor | None,
     frames: Tensor | None,
     prelu: Tensor | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """What the last of the blocks gives, as one operator, with the PReLU of ``tcn_blocks``."""
+    """What the last of the blocks gives, as one operator, PReLU and bias as in ``tcn_blocks``."""
     first, last = blocks[0], blocks[-1]
     onward, skips = tcn_blocks(
         x,
@@ -183,5 +194,6 @@ def run_fused(
         eps=EPS,
         lengths=frames,
         prelu=prelu,
+        bias=bias,
     )
     return x if onward is None else onward, skips

@@ -98,6 +98,6 @@ class Separator(nn.Module):
 
     def _skips(self, features: Tensor, frames: Tensor | None) -> Tensor:
         """What the last convolution gets: the blocks' sum behind the PReLU."""
-        x = self.bottleneck(self.norm(features, frames))
+        x = self.norm(features, frames)
         blocks: list[Any] = [*self.blocks]
-        return run_blocks(blocks, self.mask_prelu, x, frames)
+        return run_blocks(self.bottleneck, blocks, self.mask_prelu, x, frames)

@@ -28,6 +28,7 @@ def tcn_blocks(
     eps: float = 1e-8,
     lengths: Tensor | None = None,
     prelu: Tensor | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Dilated blocks of Conv-TasNet in a row, with their residual and skip sums.
 
@@ -48,10 +49,11 @@ def tcn_blocks(
             be finite; they have no influence on the others, and behind the norms count as zero.
         prelu: slope (1,) of a PReLU behind the skip sum, or, where S is 0, behind the residual sum;
             None for no PReLU.
+        bias: (B',) still to be added to x, or None.
 
     Returns:
-        x + all residuals (B, B', F), or None without the last one; skips + all skips (B, S, F), or
-        None where S is 0; one of them behind the PReLU.
+        x + bias + all residuals (B, B', F), or None without the last one; skips + all skips
+        (B, S, F), or None where S is 0; one of them behind the PReLU.
 
     Raises:
         ValueError: an argument of another shape or dtype, or a backend that cannot run.
@@ -68,7 +70,7 @@ def tcn_blocks(
     device = x.device.type
     if torch.is_autocast_enabled(device):
         x = x.to(torch.get_autocast_dtype(device))
-    check_stack(x, skips, parameters, kind, dilations, causal, residual, eps, prelu)
+    check_stack(x, skips, parameters, kind, dilations, causal, residual, eps, prelu, bias)
     if lengths is not None:
         check_lengths(lengths, x)
         lengths = lengths.to(x.device, torch.int64, non_blocking=True)
@@ -80,10 +82,10 @@ def tcn_blocks(
     if skips is not None:
         skips = F.pad(skips.to(x.dtype), (0, padding)) if padding else skips.to(x.dtype)
     given = [value for p in parameters for value in p]
-    leaves = [leaf for leaf in (x, skips, prelu, *given) if leaf is not None]
+    leaves = [leaf for leaf in (x, skips, prelu, bias, *given) if leaf is not None]
     keep = torch.is_grad_enabled() and any(leaf.requires_grad for leaf in leaves)
     onward, total, _ = blocks(
-        x, skips, given, prelu, lengths, kind, dilations, causal, residual, eps, keep,
+        x, skips, given, prelu, bias, lengths, kind, dilations, causal, residual, eps, keep,
         backend.requested(),
     )  # fmt: skip
     return (

@@ -1,8 +1,9 @@
-"""The biases of the blocks' last convolutions, which nobody adds to the maps beside the blocks.
+"""The biases of convolutions whose outputs run beside the blocks, where nobody adds them.
 
-What runs beside the blocks, residual and skip sums (B, R + S, F), lacks all of these biases until
-the end: what block i reads of it lacks ``missing[i]``, which its own first bias makes up for. All
-of it are a few small operators for a whole stack, none of which passes over a map.
+Those are the blocks' last ones, and one in front of all blocks. What runs beside the blocks,
+residual and skip sums (B, R + S, F), lacks all of these biases until the end: what block i reads of
+it lacks ``missing[i]``, which its own first bias makes up for. All of it are a few small operators
+for a whole stack, none of which passes over a map.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from torch.nn import functional as F
 from convtasnet_kernels.block_parameters import BlockParameters
 
 
-def missing_biases(stack: Sequence[BlockParameters], outer: int, dtype: torch.dtype) -> Tensor:
+def missing_biases(
+    stack: Sequence[BlockParameters], outer: int, dtype: torch.dtype, bias: Tensor | None
+) -> Tensor:
     """What the outer map lacks in front of each block and behind the last, (n + 1, R + S).
 
     Args:
         stack: of n blocks; the last may lack the residual rows.
         outer: R + S.
         dtype: of the sums.
+        bias: (R,) that the residual sum lacks from the beginning, or None.
     """
     *others, last = [p.bias_out for p in stack]
     if len(last) < outer:  # a padding by nothing would be a copy
@@ -30,7 +34,10 @@ def missing_biases(stack: Sequence[BlockParameters], outer: int, dtype: torch.dt
     biases = torch.stack([*others, last]).to(dtype)
     before = torch.ones(len(stack) + 1, len(stack), device=biases.device, dtype=dtype).tril(-1)
     # A sum over a mask, as cumsum has no fixed order on a GPU.
-    return (before[:, :, None] * biases).sum(1)
+    missing = (before[:, :, None] * biases).sum(1)
+    if bias is not None:
+        missing[:, : len(bias)] += bias
+    return missing
 
 
 def first_biases(stack: Sequence[BlockParameters], missing: Tensor) -> Tensor:
@@ -40,10 +47,10 @@ def first_biases(stack: Sequence[BlockParameters], missing: Tensor) -> Tensor:
     return torch.stack([p.bias_in for p in stack]).to(missing.dtype) + (weights * residual).sum(2)
 
 
-def last_bias_gradients(
+def outer_bias_gradients(
     stack: Sequence[BlockParameters], d_first: Tensor, d_outer: Tensor
 ) -> Tensor:
-    """Gradients of the blocks' last biases, (n, R + S).
+    """Gradients of the bias in front and of the blocks' last biases, (n + 1, R + S).
 
     Args:
         stack: of n blocks, as in ``missing_biases``.
@@ -52,9 +59,10 @@ def last_bias_gradients(
             and frames.
     """
     weights = torch.stack([p.weight_in[:, :, 0] for p in stack])
-    later = torch.ones(len(stack), len(stack), device=d_first.device, dtype=d_first.dtype).triu(1)
+    n = len(stack)
+    later = torch.ones(n + 1, n, device=d_first.device, dtype=d_first.dtype).triu()
     through = (later[:, :, None] * (weights * d_first[:, :, None]).sum(1)).sum(1)
-    gradients = d_outer.repeat(len(stack), 1)
+    gradients = d_outer.repeat(n + 1, 1)
     gradients[:, : through.shape[1]] += through
     return gradients
 

@@ -80,7 +80,8 @@ def check_stack(
     causal: bool,
     residual: bool,
     eps: float,
-    prelu: Tensor | None = None,
+    prelu: Tensor | None,
+    bias: Tensor | None,
 ) -> None:
     """Raises a ValueError that names the argument of ``tcn_blocks`` that does not fit."""
     if x.dim() != 3 or x.dtype not in DTYPES or 0 in x.shape[1:]:
@@ -89,6 +90,7 @@ def check_stack(
         )
     check_eps(eps)
     check_parameter("prelu", prelu, 1, x)
+    check_parameter("bias", bias, x.shape[1], x)
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     if not isinstance(stack, Sequence) or not isinstance(dilations, Sequence):

@@ -29,6 +29,7 @@ def blocks(
     skips: Tensor | None,
     parameters: Sequence[Tensor],
     prelu: Tensor | None,
+    bias: Tensor | None,
     lengths: Tensor | None,
     kind: str,
     dilations: Sequence[int],
@@ -53,7 +54,7 @@ def blocks(
     inputs: list[Tensor] = []
     maps: list[Tensor] = []
     with torch.autocast(x.device.type, enabled=False):
-        missing = missing_biases(stack, outer, statistics_dtype(x))
+        missing = missing_biases(stack, outer, statistics_dtype(x), bias)
         biases = first_biases(stack, missing)
         total = path.joined_rows(x, skips, x, outer)
         spaces = path.workspaces(x, kind, 2 * len(stack))
@@ -116,6 +117,7 @@ def _(
     skips: Tensor | None,
     parameters: Sequence[Tensor],
     prelu: Tensor | None,
+    bias: Tensor | None,
     lengths: Tensor | None,
     kind: str,
     dilations: Sequence[int],
@@ -143,9 +145,8 @@ def _(
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    x, skips, parameters, prelu, lengths, ctx.kind, ctx.dilations, ctx.causal, ctx.residual, *_ = (
-        inputs
-    )
+    x, skips, parameters, prelu, bias, lengths, *others = inputs
+    ctx.kind, ctx.dilations, ctx.causal, ctx.residual, *_ = others
     *_, keep, ctx.wish = inputs
     *_, kept = output
     if not keep:
@@ -153,27 +154,31 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -
     ctx.has_skips, ctx.count = skips is not None, len(parameters)
     ctx.mark_non_differentiable(*kept)
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, prelu, lengths, *parameters, *kept)
+    ctx.save_for_backward(x, prelu, bias, lengths, *parameters, *kept)
 
 
 def _gradients(
     ctx: Any, d_onward: Tensor | None, d_skips: Tensor | None, *_: None
 ) -> tuple[Any, ...]:
-    x, prelu, lengths, *others = ctx.saved_tensors
+    x, prelu, bias, lengths, *others = ctx.saved_tensors
     parameters, kept = others[: ctx.count], others[ctx.count :]
     stack, rest = in_blocks(parameters), (None,) * 8
     if d_onward is None and d_skips is None:
-        return (None, None, [None] * ctx.count, None, *rest)
-    dx, d_total, d_prelu, weights_in, biases_out, weights_out, flat = stack_backward(
+        return (None, None, [None] * ctx.count, None, None, *rest)
+    dx, d_total, d_prelu, weights_in, biases, weights_out, flat = stack_backward(
         d_onward if ctx.residual else None, d_skips, x, kept, parameters, prelu, lengths,
         ctx.kind, ctx.dilations, ctx.causal, ctx.wish,
     )  # fmt: skip
     found: list[Tensor] = []
-    for p, *each in zip(stack, weights_in, biases_out, weights_out, flat, strict=True):
+    for p, *each in zip(stack, weights_in, biases[1:], weights_out, flat, strict=True):
         grads = _block_gradients(p, *each)
         found += [grad.to(value.dtype) for grad, value in zip(grads, p, strict=True)]
     d_skips = d_total[:, x.shape[1] :] if ctx.has_skips else None
-    return (dx, d_skips, found, None if prelu is None else d_prelu.to(prelu.dtype), *rest)
+    d_prelu, d_bias = (
+        None if value is None else grad.to(value.dtype)
+        for grad, value in ((d_prelu, prelu), (biases[0, : x.shape[1]], bias))
+    )
+    return (dx, d_skips, found, d_prelu, d_bias, *rest)
 
 
 def _block_gradients(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from convtasnet_kernels import backend
-from convtasnet_kernels.block_outer_biases import add_missing_inputs, last_bias_gradients
+from convtasnet_kernels.block_outer_biases import add_missing_inputs, outer_bias_gradients
 from convtasnet_kernels.block_parameters import BlockParameters, cast_weights, in_blocks
 from convtasnet_kernels.block_products import add_product, input_gradient, weight_gradient
 
@@ -81,9 +81,9 @@ def stack_backward(
 
     Returns:
         The gradients of x, of what runs beside the blocks in front of them (B, R + S, F), of prelu,
-        empty without one, of all weight_in (n, H, R, 1), of all bias_out (n, R + S), residual rows
-        included, and of each weight_out; of each block all others as ``parameter_gradients`` gives
-        them.
+        empty without one, of all weight_in (n, H, R, 1), of bias and all bias_out (n + 1, R + S),
+        rows that they lack included, and of each weight_out; of each block all others as
+        ``parameter_gradients`` gives them.
     """
     path = backend.module("tcn_blocks", wish, x, "block_backward_torch", "block_backward")
     stack, R, missing = cast_weights(in_blocks(parameters), x.dtype), x.shape[1], kept[0]
@@ -109,9 +109,9 @@ def stack_backward(
         d_first = torch.stack([each[2 * inner : 3 * inner] for each in others[::-1]])
         d_weights = torch.stack(weights_in[::-1])
         add_missing_inputs(d_weights, d_first, missing)
-        biases_out = last_bias_gradients(stack, d_first, d_outer)
+        biases = outer_bias_gradients(stack, d_first, d_outer)
     dx = path.taken_rows(total, 0, R)
-    return dx, total, d_prelu, d_weights, biases_out, weights_out[::-1], others[::-1]
+    return dx, total, d_prelu, d_weights, biases, weights_out[::-1], others[::-1]
 
 
 def _inner(
@@ -162,7 +162,7 @@ def _(
         x.new_empty((len(x), missing.shape[1], x.shape[2])),
         missing.new_empty((0 if prelu is None else 1,)),
         x.new_empty((len(stack), *stack[0].weight_in.shape)),
-        missing.new_empty((len(stack), missing.shape[1])),
+        missing.new_empty(missing.shape),
         [x.new_empty(p.weight_out.shape) for p in stack],
         [missing.new_empty((sum(other_sizes(p)),)) for p in stack],
     )

@@ -77,6 +77,7 @@ def test_what_is_no_tensor_is_named(function: Callable[..., Any], name: str) -> 
         ),
         (tcn_blocks, {"skips": torch.zeros(2, 2, 5).int()}, "skips must be floating .*int32"),
         (tcn_blocks, {"skips": torch.zeros(2, 2, 5, device="meta")}, "skips must .* on meta"),
+        (tcn_blocks, {"bias": torch.zeros(2)}, r"bias must be a floating .* \(4,\), got \(2,\)"),
         (tcn_blocks, {"prelu": torch.zeros(2)}, r"prelu must be a floating .* \(1,\), got \(2,\)"),
         (tcn_blocks, {"causal": None}, "causal must be True or False, got None"),
         (tcn_blocks, {"eps": float("nan")}, "eps must be a finite number >= 0, got nan"),

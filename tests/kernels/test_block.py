@@ -138,8 +138,9 @@ def test_opcheck(full: bool) -> None:
     case = make_case(setting)
     leaves = [p.requires_grad_() for p in case.parameters]
     slope = None if full else torch.tensor([0.3], requires_grad=True)
+    bias = torch.randn(2, requires_grad=True) if full else None
     arguments = (
-        case.x.requires_grad_(), case.skips if full else None, leaves, slope, case.lengths,
+        case.x.requires_grad_(), case.skips if full else None, leaves, slope, bias, case.lengths,
         "global", [2], False, full, 1e-8, True, "torch",
     )  # fmt: skip
     torch.library.opcheck(torch.ops.convtasnet.blocks.default, arguments)

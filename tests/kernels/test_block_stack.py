@@ -7,7 +7,7 @@ this file again in a process of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -20,8 +20,8 @@ from convtasnet_kernels import backend, block_products
 from convtasnet_kernels.block_op import tcn_blocks
 from convtasnet_kernels.block_outer_biases import (
     first_biases,
-    last_bias_gradients,
     missing_biases,
+    outer_bias_gradients,
 )
 from convtasnet_kernels.block_parameters import BlockParameters, cast_weights
 
@@ -37,6 +37,24 @@ SETTINGS = [
     Setting("channelwise", skip=0, frames=17),
 ]
 Outputs = list[Tensor]
+
+
+class Ends(NamedTuple):
+    """What is in front of all blocks, and behind them.
+
+    Args:
+        bias: (B',) that x lacks.
+        slope: (1,) of the PReLU, or one a channel.
+    """
+
+    bias: Tensor
+    slope: Tensor
+
+
+def make_ends(x: Tensor, slopes: int = 1) -> Ends:
+    options: Any = {"dtype": torch.promote_types(x.dtype, torch.float32), "device": x.device}
+    bias = torch.linspace(-1, 1, x.shape[1], **options)
+    return Ends(bias, torch.full((slopes,), SLOPE, **options))
 
 
 def shrink_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,22 +87,25 @@ def make_stack(setting: Setting, device: str, dtype: torch.dtype) -> tuple[Case,
 
 
 def fused(
-    x: Tensor, skips: Tensor | None, stack: list[BlockParameters], prelu: Tensor, case: Case
+    x: Tensor, skips: Tensor | None, stack: list[BlockParameters], ends: Ends, case: Case
 ) -> Outputs:
     s = case.setting
-    found = tcn_blocks(x, skips, stack, s.kind, DILATIONS, s.causal, s.residual, prelu=prelu)
+    found = tcn_blocks(
+        x, skips, stack, s.kind, DILATIONS, s.causal, s.residual, prelu=ends.slope, bias=ends.bias
+    )
     return [y for y in found if y is not None]
 
 
 def one_by_one(
-    x: Tensor, skips: Tensor | None, stack: list[BlockParameters], prelu: Tensor, case: Case
+    x: Tensor, skips: Tensor | None, stack: list[BlockParameters], ends: Ends, case: Case
 ) -> Outputs:
+    x = x + ends.bias[:, None]
     for p, dilation in zip(stack, DILATIONS, strict=True):
         residual = len(p.bias_out) > case.setting.skip
         setting = case.setting._replace(dilation=dilation, residual=residual)
         x, skips = written_out(x, skips, p, setting, None, x.dtype)
     found = [y for y in (x if case.setting.residual else None, skips) if y is not None]
-    return [*found[:-1], torch.where(found[-1] > 0, found[-1], prelu[:, None] * found[-1])]
+    return [*found[:-1], torch.where(found[-1] > 0, found[-1], ends.slope[:, None] * found[-1])]
 
 
 def run(
@@ -95,8 +116,7 @@ def run(
     Of several slopes of the PReLU behind the blocks, one a channel, these are its terms.
     """
     named = {"x": case.x} if case.skips is None else {"x": case.x, "skips": case.skips}
-    kind = torch.promote_types(case.x.dtype, torch.float32)
-    named["slope"] = torch.full((slopes,), SLOPE, dtype=kind, device=case.x.device)
+    named |= make_ends(case.x, slopes)._asdict()
     for i, p in enumerate(stack):
         named |= {f"{name} {i}": value for name, value in p._asdict().items()}
     leaves = {name: value.detach().requires_grad_() for name, value in named.items()}
@@ -104,7 +124,9 @@ def run(
         BlockParameters(*(leaves[f"{name} {i}"] for name in BlockParameters._fields))
         for i in range(len(stack))
     ]
-    outputs = function(leaves["x"], leaves.get("skips"), parameters, leaves["slope"], case)
+    outputs = function(
+        leaves["x"], leaves.get("skips"), parameters, Ends(leaves["bias"], leaves["slope"]), case
+    )
     torch.manual_seed(7)
     upstream = [torch.randn(y.shape, dtype=torch.float64).to(y) for y in outputs]
     grads = torch.autograd.grad(outputs, list(leaves.values()), upstream)
@@ -143,8 +165,7 @@ def test_without_gradients_nothing_is_kept_and_nothing_changes(setting: Setting)
     case, stack = make_stack(setting, "cpu", torch.float64)
     before = case.x.clone()
     kept = run(fused, case, stack)
-    slope = torch.tensor([SLOPE], dtype=torch.float64)
-    for i, y in enumerate(fused(case.x, case.skips, stack, slope, case)):
+    for i, y in enumerate(fused(case.x, case.skips, stack, make_ends(case.x), case)):
         torch.testing.assert_close(y, kept[f"output {i}"])
     assert torch.equal(case.x, before)
 
@@ -158,8 +179,7 @@ def test_convolutions_that_are_added(keep: bool, monkeypatch: pytest.MonkeyPatch
     if keep:
         result = run(fused, case, stack)
     else:
-        slope = torch.tensor([SLOPE], dtype=torch.float64)
-        outputs = fused(case.x, case.skips, stack, slope, case)
+        outputs = fused(case.x, case.skips, stack, make_ends(case.x), case)
         result = {f"output {i}": y for i, y in enumerate(outputs)}
     for name, value in result.items():
         torch.testing.assert_close(value, expected[name])
@@ -172,7 +192,7 @@ def test_an_output_that_nobody_uses(used: int) -> None:
     for function in (fused, one_by_one):
         x = case.x.double().requires_grad_()
         exact = [BlockParameters(*(value.double() for value in p)) for p in stack]
-        y = function(x, case.skips.double(), exact, torch.tensor([SLOPE]), case)[used]
+        y = function(x, case.skips.double(), exact, make_ends(x), case)[used]
         results.append(torch.autograd.grad(y.square().sum(), x)[0])
     torch.testing.assert_close(*results)
 
@@ -180,7 +200,7 @@ def test_an_output_that_nobody_uses(used: int) -> None:
 def test_upstream_gradients_are_left_as_they_are() -> None:
     case, stack = make_stack(SETTINGS[0], "cpu", torch.float32)
     x = case.x.requires_grad_()
-    outputs = fused(x, case.skips, stack, torch.tensor([SLOPE]), case)
+    outputs = fused(x, case.skips, stack, make_ends(x), case)
     upstream = [torch.randn_like(y) for y in outputs]
     before = [g.clone() for g in upstream]
     torch.autograd.grad(outputs, x, upstream)
@@ -273,8 +293,8 @@ def test_biases_of_many_blocks_take_no_more_operators(residual: bool) -> None:
     counts = []
     for blocks in (stack, [*stack[:-1], *stack]):
         with CountedOperators() as counted:
-            missing = missing_biases(blocks, outer, torch.float32)
+            missing = missing_biases(blocks, outer, torch.float32, torch.randn(6))
             first_biases(blocks, missing)
-            last_bias_gradients(blocks, torch.randn(len(blocks), 40), torch.randn(outer))
+            outer_bias_gradients(blocks, torch.randn(len(blocks), 40), torch.randn(outer))
         counts.append(counted.names)
     assert counts[0] == counts[1]
