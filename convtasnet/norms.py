@@ -57,7 +57,8 @@ class CumulativeNorm(Norm):
 
     def forward(self, x: Tensor, frames: Tensor | None = None) -> Tensor:
         """Padding comes after the valid frames, so their statistics never see it."""
-        return cumulative_layer_norm(x, self.weight, self.bias, EPS, self.slope)
+        dtype = autocast_dtype(x)
+        return cumulative_layer_norm(x, self.weight, self.bias, EPS, self.slope, dtype)
 
 
 class GlobalNorm(Norm):
@@ -67,7 +68,8 @@ class GlobalNorm(Norm):
 
     def forward(self, x: Tensor, frames: Tensor | None = None) -> Tensor:
         """Normalize x (B, C, F)."""
-        return global_layer_norm(x, self.weight, self.bias, EPS, self.slope, lengths=frames)
+        dtype = autocast_dtype(x)
+        return global_layer_norm(x, self.weight, self.bias, EPS, self.slope, frames, dtype)
 
 
 class ChannelwiseNorm(Norm):
@@ -75,7 +77,8 @@ class ChannelwiseNorm(Norm):
 
     def forward(self, x: Tensor, frames: Tensor | None = None) -> Tensor:
         """Normalize x (B, C, F); frames are independent of each other."""
-        return channelwise_layer_norm(x, self.weight, self.bias, EPS, self.slope)
+        dtype = autocast_dtype(x)
+        return channelwise_layer_norm(x, self.weight, self.bias, EPS, self.slope, dtype)
 
 
 class BatchNorm(Norm):
@@ -137,3 +140,19 @@ def valid_frames(x: Tensor, frames: Tensor) -> Tensor:
         [[1, 1, 1], [1, 0, 0]]
     """
     return torch.arange(x.shape[-1], device=x.device) < frames[:, None, None]
+
+
+def autocast_dtype(x: Tensor) -> torch.dtype | None:
+    """What autocast makes of x before a convolution of it; None where it leaves x alone.
+
+    A norm that writes its output so, spares the convolution a pass over the map.
+
+    Example:
+        >>> with torch.autocast("cpu", torch.bfloat16):
+        ...     autocast_dtype(torch.zeros(1))
+        torch.bfloat16
+    """
+    kind = x.device.type
+    if x.is_meta or x.dtype == torch.float64 or not torch.is_autocast_enabled(kind):
+        return None
+    return torch.get_autocast_dtype(kind)

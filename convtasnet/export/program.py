@@ -70,7 +70,13 @@ def _written_out() -> dict[Any, Callable[..., Any]]:
 
 
 def _cumulative(
-    x: Tensor, weight: Parameter, bias: Parameter, prelu: Parameter, eps: float, wish: str
+    x: Tensor,
+    weight: Parameter,
+    bias: Parameter,
+    prelu: Parameter,
+    eps: float,
+    out_dtype: torch.dtype | None,
+    wish: str,
 ) -> tuple[Tensor, Tensor]:
     v = activate(x, prelu)
     v = v - v[:, :1, :1]  # around a value of its own, as a large mean would cost digits
@@ -79,7 +85,7 @@ def _cumulative(
     count = torch.arange(1, x.shape[2] + 1, dtype=torch.float64, device=x.device)
     mean = mean.double().cumsum(1) / count
     variance = (square.cumsum(1) / count - mean.square()).clamp(min=0)
-    return _affine(v, mean[:, None], variance[:, None], weight, bias, eps)
+    return _affine(v, mean[:, None], variance[:, None], weight, bias, eps, out_dtype)
 
 
 def _global(
@@ -89,12 +95,13 @@ def _global(
     prelu: Parameter,
     lengths: Parameter,
     eps: float,
+    out_dtype: torch.dtype | None,
     wish: str,
 ) -> tuple[Tensor, Tensor]:
     assert lengths is None
     v = activate(x, prelu)
     mean = _mean(v)
-    return _affine(v, mean, _mean((v - mean.to(v.dtype)).square()), weight, bias, eps)
+    return _affine(v, mean, _mean((v - mean.to(v.dtype)).square()), weight, bias, eps, out_dtype)
 
 
 def _mean(v: Tensor) -> Tensor:
@@ -103,12 +110,18 @@ def _mean(v: Tensor) -> Tensor:
 
 
 def _channelwise(
-    x: Tensor, weight: Parameter, bias: Parameter, prelu: Parameter, eps: float, wish: str
+    x: Tensor,
+    weight: Parameter,
+    bias: Parameter,
+    prelu: Parameter,
+    eps: float,
+    out_dtype: torch.dtype | None,
+    wish: str,
 ) -> tuple[Tensor, Tensor]:
     v = activate(x, prelu)
     mean = v.mean(1, keepdim=True)
     variance = (v - mean).square().mean(1, keepdim=True)
-    return _affine(v, mean, variance, weight, bias, eps)
+    return _affine(v, mean, variance, weight, bias, eps, out_dtype)
 
 
 def _depthwise(
@@ -118,10 +131,17 @@ def _depthwise(
 
 
 def _affine(
-    v: Tensor, mean: Tensor, variance: Tensor, weight: Parameter, bias: Parameter, eps: float
+    v: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    weight: Parameter,
+    bias: Parameter,
+    eps: float,
+    out_dtype: torch.dtype | None,
 ) -> tuple[Tensor, Tensor]:
     """The normalized map and, in place of the operators' statistics, something that is unused."""
     rstd = (variance + eps).rsqrt().to(v.dtype)
     y = (v - mean.to(v.dtype)) * rstd
     y = y if weight is None else y * weight[:, None]
-    return y if bias is None else y + bias[:, None], rstd
+    y = y if bias is None else y + bias[:, None]
+    return y if out_dtype is None else y.to(out_dtype), rstd

@@ -11,8 +11,8 @@ def connect(forward: Any, backward: Any) -> None:
     """Registers the operator ``backward`` as the gradient of ``forward``, and its own fake.
 
     Args:
-        forward: ``(x, weight, bias, prelu, *others, eps, wish) -> (y, stats)``, where others are
-            tensors without a gradient, or None.
+        forward: ``(x, weight, bias, prelu, *others, eps, out_dtype, wish) -> (y, stats)``, where
+            others are tensors without a gradient, or None.
         backward: ``(dy, x, weight, prelu, stats, *others, needs_params, needs_prelu, wish) ->
             (dx, dparams (2, C), dprelu (1,))``; what is not needed is empty.
     """
@@ -23,7 +23,7 @@ def connect(forward: Any, backward: Any) -> None:
         return x.new_empty(x.shape), dparams, stats.new_empty((1 if needs_prelu else 0,))
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        x, weight, bias, prelu, *others, _, ctx.wish = inputs
+        x, weight, bias, prelu, *others, _, _, ctx.wish = inputs
         ctx.dtypes = tuple(None if p is None else p.dtype for p in (weight, bias, prelu))
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)

@@ -26,7 +26,7 @@ def _forward_kernel(
     weight_ptr,  # (C,) or None
     bias_ptr,  # (C,) or None
     prelu_ptr,  # (1,) slope or None
-    y_ptr,  # out: (B, C, T)
+    y_ptr,  # out: (B, C, T), of a dtype of its own
     stats_ptr,  # out: (3, B, T) float32: mean, what its rounding left, rstd
     eps,
     B,
@@ -124,13 +124,18 @@ def launch_sizes(x: Tensor, tile: Tile) -> tuple[int, dict[str, Any]]:
 
 
 def forward(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, prelu: Tensor | None, eps: float
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    prelu: Tensor | None,
+    eps: float,
+    out_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Normalizes x on its device; arguments and results as ``channelwise_torch.forward``."""
     x = x.contiguous()
     B, C, T = x.shape
     weight, bias, prelu = (p if p is None else p.contiguous() for p in (weight, bias, prelu))
-    y = torch.empty_like(x)
+    y = torch.empty_like(x, dtype=out_dtype)
     stats = x.new_empty((3, B, T), dtype=torch.float32)
     if x.numel() == 0:
         return y, stats

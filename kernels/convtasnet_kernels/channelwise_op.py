@@ -12,7 +12,7 @@ from torch import Tensor
 
 from convtasnet_kernels import backend
 from convtasnet_kernels.autograd import connect
-from convtasnet_kernels.checks import check_arguments, check_eps
+from convtasnet_kernels.checks import check_arguments, check_dtype, check_eps
 from convtasnet_kernels.pointwise import statistics_dtype
 
 
@@ -22,6 +22,7 @@ def channelwise_layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-8,
     prelu: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Each frame over its own channels: a layer norm over axis 1.
 
@@ -36,8 +37,11 @@ def channelwise_layer_norm(
         eps: added to the variance, inside the root.
         prelu: (1,) slope of a PReLU applied to x first, or None for none.
 
+        out_dtype: dtype of the output, None for x's: the same numbers, rounded to it as they are
+            written.
+
     Returns:
-        (B, C, T) of x's dtype and device, contiguous.
+        (B, C, T) of ``out_dtype``, on x's device, contiguous.
 
     Raises:
         ValueError: an argument of another shape, dtype or device, or a backend that cannot run.
@@ -49,7 +53,8 @@ def channelwise_layer_norm(
     """
     check_arguments(x, weight, bias, prelu)
     check_eps(eps)
-    y, _ = channelwise_norm(x, weight, bias, prelu, eps, backend.requested())
+    check_dtype("out_dtype", out_dtype)
+    y, _ = channelwise_norm(x, weight, bias, prelu, eps, out_dtype, backend.requested())
     return y
 
 
@@ -60,13 +65,14 @@ def channelwise_norm(
     bias: Tensor | None,
     prelu: Tensor | None,
     eps: float,
+    out_dtype: torch.dtype | None,
     wish: str,
 ) -> tuple[Tensor, Tensor]:
     """The norm and its statistics (3, B, T); arguments as in ``channelwise_layer_norm``.
 
     ``wish`` is ``"torch"``, ``"triton"`` or ``"auto"``.
     """
-    return _path(wish, x, "channelwise").forward(x, weight, bias, prelu, eps)
+    return _path(wish, x, "channelwise").forward(x, weight, bias, prelu, eps, out_dtype)
 
 
 @torch.library.custom_op("convtasnet::channelwise_norm_backward", mutates_args=())
@@ -96,10 +102,11 @@ def _(
     bias: Tensor | None,
     prelu: Tensor | None,
     eps: float,
+    out_dtype: torch.dtype | None,
     wish: str,
 ) -> tuple[Tensor, Tensor]:
     stats = x.new_empty((3, x.shape[0], x.shape[2]), dtype=statistics_dtype(x))
-    return x.new_empty(x.shape), stats
+    return x.new_empty(x.shape, dtype=out_dtype), stats
 
 
 connect(channelwise_norm, channelwise_norm_backward)

@@ -12,7 +12,12 @@ from convtasnet_kernels.pointwise import activate
 
 
 def forward(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, prelu: Tensor | None, eps: float
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    prelu: Tensor | None,
+    eps: float,
+    out_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Normalizes x.
 
@@ -22,9 +27,10 @@ def forward(
         bias: (C,) or None.
         prelu: (1,) slope of a PReLU that comes first, or None.
         eps: added to the variance.
+        out_dtype: of y; None for x's.
 
     Returns:
-        y (B, C, T) of x's dtype, and the statistics (3, B, T): the mean, what its rounding left
+        y (B, C, T), and the statistics (3, B, T): the mean, what its rounding left
         (the mean of the deviations from it) and 1/sqrt(var + eps).
     """
     x = x.contiguous()
@@ -39,7 +45,7 @@ def forward(
         y = y.mul_(weight.to(y.dtype)[:, None])
     if bias is not None:
         y = y.add_(bias.to(y.dtype)[:, None])
-    return y.to(x.dtype), torch.stack((mean, rest, rstd))
+    return y.to(out_dtype or x.dtype), torch.stack((mean, rest, rstd))
 
 
 def backward(
@@ -54,7 +60,7 @@ def backward(
     """Gradients of ``forward``.
 
     Args:
-        dy: (B, C, T) gradient of y.
+        dy: (B, C, T) gradient of y, of y's dtype.
         x: (B, C, T) the input, before the PReLU.
         weight: (C,) or None.
         prelu: (1,) or None.

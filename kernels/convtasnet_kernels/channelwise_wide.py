@@ -16,7 +16,7 @@ def _forward_kernel(
     weight_ptr,  # (C,) or None
     bias_ptr,  # (C,) or None
     prelu_ptr,  # (1,) slope or None
-    y_ptr,  # out: (B, C, T)
+    y_ptr,  # out: (B, C, T), of a dtype of its own
     stats_ptr,  # out: (3, B, T) float32: mean, what its rounding left, rstd
     eps,
     B,
@@ -77,7 +77,7 @@ def _frames(stats_ptr, frame, items, mask):
 
 @triton.jit(do_not_specialize=["B"])
 def _gradient_means_kernel(
-    dy_ptr,  # (B, C, T) gradient of the output
+    dy_ptr,  # (B, C, T) gradient of the output, of its dtype
     x_ptr,  # (B, C, T) input, before the PReLU
     weight_ptr,  # (C,) or None
     prelu_ptr,  # (1,) slope or None
@@ -113,7 +113,7 @@ def _gradient_means_kernel(
 
 @triton.jit(do_not_specialize=["B", "tiles"])
 def _input_gradient_kernel(
-    dy_ptr,  # (B, C, T) gradient of the output
+    dy_ptr,  # (B, C, T) gradient of the output, of its dtype
     x_ptr,  # (B, C, T) input, before the PReLU
     weight_ptr,  # (C,) or None
     prelu_ptr,  # (1,) slope or None

@@ -50,6 +50,12 @@ def check_eps(eps: float) -> None:
         raise ValueError(f"eps must be a finite number >= 0, got {eps!r}")
 
 
+def check_dtype(name: str, dtype: torch.dtype | None) -> None:
+    """Raises a ValueError unless dtype is None or one that the norms take."""
+    if dtype is not None and dtype not in DTYPES:
+        raise ValueError(f"{name} must be float16, bfloat16, float32 or float64, got {dtype!r}")
+
+
 def check_tensor(name: str, value: object) -> None:
     """Raises a ValueError unless the value is a tensor."""
     if not isinstance(value, Tensor):

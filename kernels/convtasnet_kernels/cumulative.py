@@ -119,7 +119,7 @@ def _forward_kernel(
     weight_ptr,  # (C,) or None
     bias_ptr,  # (C,) or None
     prelu_ptr,  # (1,) slope or None
-    y_ptr,  # out: (B, C, T)
+    y_ptr,  # out: (B, C, T), of a dtype of its own
     stats_ptr,  # out: (2, B, T) float32, mean - K and rstd
     workspace_ptr,  # pair_words(B, tiles) words
     eps,
@@ -128,7 +128,7 @@ def _forward_kernel(
     C: tl.constexpr,
     BLOCK_C: tl.constexpr,  # channels read at a time
     BLOCK_T: tl.constexpr,  # frames of a tile
-    VECTOR: tl.constexpr,  # elements of 16 bytes
+    VECTOR: tl.constexpr,  # elements of x in 16 bytes
     HOLD: tl.constexpr,  # the tile stays in registers; BLOCK_C covers C
     STAGES: tl.constexpr,  # chunks on their way, if not HOLD
     WIDE: tl.constexpr,  # 64-bit offsets inside a chunk
@@ -236,12 +236,17 @@ def tile_constants(x: Tensor, tile: Tile) -> dict[str, Any]:
 
 
 def forward(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, prelu: Tensor | None, eps: float
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    prelu: Tensor | None,
+    eps: float,
+    out_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Normalizes x on its device; arguments and results as ``cumulative_torch.forward``."""
     x = x.contiguous()
     weight, bias, prelu = (p if p is None else p.contiguous() for p in (weight, bias, prelu))
-    y = torch.empty_like(x)
+    y = torch.empty_like(x, dtype=out_dtype)
     stats = x.new_empty((2, x.shape[0], x.shape[2]), dtype=torch.float32)
     if x.numel() == 0:
         return y, stats

@@ -78,7 +78,7 @@ def _gradient_sums(
 
 @triton.jit(do_not_specialize=["B", "vectors"])
 def _backward_kernel(
-    dy_ptr,  # (B, C, T) gradient of the output
+    dy_ptr,  # (B, C, T) gradient of the output, of its dtype
     x_ptr,  # (B, C, T) input, before the PReLU
     weight_ptr,  # (C,) or None
     prelu_ptr,  # (1,) slope or None
@@ -92,7 +92,7 @@ def _backward_kernel(
     C: tl.constexpr,
     BLOCK_C: tl.constexpr,  # channels read at a time
     BLOCK_T: tl.constexpr,  # frames of a tile
-    VECTOR: tl.constexpr,  # elements of 16 bytes
+    VECTOR: tl.constexpr,  # elements of x in 16 bytes
     STAGES: tl.constexpr,  # chunks on their way
     WIDE: tl.constexpr,  # 64-bit offsets inside a chunk
     GROUP: tl.constexpr,

@@ -22,7 +22,7 @@ def _forward_kernel(
     weight_ptr,  # (C,) or None
     bias_ptr,  # (C,) or None
     prelu_ptr,  # (1,) slope or None
-    y_ptr,  # out: (B, C, T)
+    y_ptr,  # out: (B, C, T), of a dtype of its own
     stats_ptr,  # out: (2, B, T) float32, mean - K and rstd
     eps,
     B,

@@ -14,7 +14,7 @@ from convtasnet_kernels.tile_parts import activate, both_sums
 
 @triton.jit(do_not_specialize=["B", "vectors"])
 def _backward_kernel(
-    dy_ptr,  # (B, C, T) gradient of the output
+    dy_ptr,  # (B, C, T) gradient of the output, of its dtype
     x_ptr,  # (B, C, T) input, before the PReLU
     weight_ptr,  # (C,) or None
     prelu_ptr,  # (1,) slope or None

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from convtasnet_kernels import backend
 from convtasnet_kernels.autograd import connect
-from convtasnet_kernels.checks import check_arguments, check_eps
+from convtasnet_kernels.checks import check_arguments, check_dtype, check_eps
 from convtasnet_kernels.pointwise import statistics_dtype
 
 
@@ -24,6 +24,7 @@ def cumulative_layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-8,
     prelu: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Conv-TasNet's cumulative layer norm (cLN): frame t by the statistics of frames 0..t.
 
@@ -40,8 +41,11 @@ def cumulative_layer_norm(
         eps: added to the variance, inside the root.
         prelu: (1,) slope of a PReLU applied to x first, or None for none.
 
+        out_dtype: dtype of the output, None for x's: the same numbers, rounded to it as they are
+            written.
+
     Returns:
-        (B, C, T) of x's dtype and device, contiguous.
+        (B, C, T) of ``out_dtype``, on x's device, contiguous.
 
     Raises:
         ValueError: an argument of another shape, dtype or device, or a backend that cannot run.
@@ -53,7 +57,8 @@ def cumulative_layer_norm(
     """
     check_arguments(x, weight, bias, prelu)
     check_eps(eps)
-    y, _ = cumulative_norm(x, weight, bias, prelu, eps, backend.requested())
+    check_dtype("out_dtype", out_dtype)
+    y, _ = cumulative_norm(x, weight, bias, prelu, eps, out_dtype, backend.requested())
     return y
 
 
@@ -64,13 +69,14 @@ def cumulative_norm(
     bias: Tensor | None,
     prelu: Tensor | None,
     eps: float,
+    out_dtype: torch.dtype | None,
     wish: str,
 ) -> tuple[Tensor, Tensor]:
     """The norm and its statistics (2, B, T); arguments as in ``cumulative_layer_norm``.
 
     ``wish`` is ``"torch"``, ``"triton"`` or ``"auto"``.
     """
-    return _path(wish, x, "cumulative").forward(x, weight, bias, prelu, eps)
+    return _path(wish, x, "cumulative").forward(x, weight, bias, prelu, eps, out_dtype)
 
 
 @torch.library.custom_op("convtasnet::cumulative_norm_backward", mutates_args=())
@@ -100,10 +106,11 @@ def _(
     bias: Tensor | None,
     prelu: Tensor | None,
     eps: float,
+    out_dtype: torch.dtype | None,
     wish: str,
 ) -> tuple[Tensor, Tensor]:
     stats = x.new_empty((2, x.shape[0], x.shape[2]), dtype=statistics_dtype(x))
-    return x.new_empty(x.shape), stats
+    return x.new_empty(x.shape, dtype=out_dtype), stats
 
 
 connect(cumulative_norm, cumulative_norm_backward)

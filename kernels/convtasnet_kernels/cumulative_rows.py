@@ -164,7 +164,7 @@ def _normalize_kernel(
     bias_ptr,  # (C,) or None
     prelu_ptr,  # (1,) slope or None
     stats_ptr,  # (2, B, T) float32, mean - K and rstd
-    y_ptr,  # out: (B, C, T)
+    y_ptr,  # out: (B, C, T), of a dtype of its own
     B,
     T,
     tiles,  # of a row

@@ -33,7 +33,7 @@ from convtasnet_kernels.tile_parts import activate, both_sums
 @triton.jit(do_not_specialize=["B", "T", "tiles", "chunks", "words"])
 @no_type_check
 def _gradient_sums_kernel(
-    dy_ptr,  # (B, C, T) gradient of the output
+    dy_ptr,  # (B, C, T) gradient of the output, of its dtype
     x_ptr,  # (B, C, T) input, before the PReLU
     weight_ptr,  # (C,) or None
     prelu_ptr,  # (1,) slope or None
@@ -159,7 +159,7 @@ def _terms_kernel(
 
 @triton.jit(do_not_specialize=["B", "T", "tiles", "chunks"])
 def _input_gradient_kernel(
-    dy_ptr,  # (B, C, T) gradient of the output
+    dy_ptr,  # (B, C, T) gradient of the output, of its dtype
     x_ptr,  # (B, C, T) input, before the PReLU
     weight_ptr,  # (C,) or None
     prelu_ptr,  # (1,) slope or None

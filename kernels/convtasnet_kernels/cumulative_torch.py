@@ -20,7 +20,12 @@ ELEMENTS_A_THREAD = 2**18  # 1 MiB of float32
 
 
 def forward(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, prelu: Tensor | None, eps: float
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    prelu: Tensor | None,
+    eps: float,
+    out_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Normalizes x.
 
@@ -30,12 +35,13 @@ def forward(
         bias: (C,) or None.
         prelu: (1,) slope of a PReLU that comes first, or None.
         eps: added to the variance.
+        out_dtype: of y; None for x's.
 
     Returns:
-        y (B, C, T) of x's dtype, and the statistics (2, B, T): mean - K and 1/sqrt(var + eps).
+        y (B, C, T), and the statistics (2, B, T): mean - K and 1/sqrt(var + eps).
     """
     x = x.contiguous()
-    y = torch.empty_like(x)
+    y = torch.empty_like(x, dtype=out_dtype)
     stats = x.new_empty((2, x.shape[0], x.shape[2]), dtype=statistics_dtype(x))
     with torch.autocast(x.device.type, enabled=False):  # which would round the PReLU's output
         for few in _few_items(x):
@@ -55,7 +61,7 @@ def backward(
     """Gradients of ``forward``.
 
     Args:
-        dy: (B, C, T) gradient of y.
+        dy: (B, C, T) gradient of y, of y's dtype.
         x: (B, C, T) the input, before the PReLU.
         weight: (C,) or None.
         prelu: (1,) or None.

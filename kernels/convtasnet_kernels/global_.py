@@ -103,7 +103,7 @@ def _apply_kernel(
     prelu_ptr,  # (1,) slope or None
     lengths_ptr,  # (B,) integers, valid frames, or None
     sums_ptr,  # (2, B, count) float64, of the first launch
-    y_ptr,  # out: (B, C, T)
+    y_ptr,  # out: (B, C, T), of a dtype of its own
     stats_ptr,  # out: (2, B) float32, mean - pivot and rstd
     eps,
     B,
@@ -164,12 +164,13 @@ def forward(
     prelu: Tensor | None,
     lengths: Tensor | None,
     eps: float,
+    out_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Normalizes x on its device; arguments and results as ``global_torch.forward``."""
     x = x.contiguous()
     weight, bias, prelu, lengths = packed(weight, bias, prelu, lengths)
     B, C, T = x.shape
-    y = torch.empty_like(x)
+    y = torch.empty_like(x, dtype=out_dtype)
     if x.numel() == 0:
         return y, x.new_zeros((2, B), dtype=torch.float32)
     stats = x.new_empty((2, B), dtype=torch.float32)

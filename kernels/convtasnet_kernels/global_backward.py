@@ -48,7 +48,7 @@ def _item_statistics(x_ptr, prelu_ptr, slope, stats_ptr, item, length, B, C, T):
 
 @triton.jit(do_not_specialize=["B", "C", "T", "chunks", "steps"])
 def _gradient_sums_kernel(
-    dy_ptr,  # (B, C, T) gradient of the output
+    dy_ptr,  # (B, C, T) gradient of the output, of its dtype
     x_ptr,  # (B, C, T) input, before the PReLU
     weight_ptr,  # (C,) or None
     prelu_ptr,  # (1,) slope or None
@@ -110,7 +110,7 @@ def _gradient_sums_kernel(
 
 @triton.jit(do_not_specialize=["B", "C", "T", "tiles", "count"])
 def _input_gradient_kernel(
-    dy_ptr,  # (B, C, T) gradient of the output
+    dy_ptr,  # (B, C, T) gradient of the output, of its dtype
     x_ptr,  # (B, C, T) input, before the PReLU
     weight_ptr,  # (C,) or None
     prelu_ptr,  # (1,) slope or None

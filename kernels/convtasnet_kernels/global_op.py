@@ -13,7 +13,7 @@ from torch import Tensor
 
 from convtasnet_kernels import backend
 from convtasnet_kernels.autograd import connect
-from convtasnet_kernels.checks import check_arguments, check_eps, check_lengths
+from convtasnet_kernels.checks import check_arguments, check_dtype, check_eps, check_lengths
 from convtasnet_kernels.pointwise import statistics_dtype
 
 
@@ -24,6 +24,7 @@ def global_layer_norm(
     eps: float = 1e-8,
     prelu: Tensor | None = None,
     lengths: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Conv-TasNet's global layer norm (gLN): each item over all its channels and valid frames.
 
@@ -41,9 +42,11 @@ def global_layer_norm(
             lies beyond them (NaN, too) has no influence and gets no gradient, and the output there
             is zero. On a GPU the values are clamped to [0, T], not checked, as that would wait for
             it.
+        out_dtype: dtype of the output, None for x's: the same numbers, rounded to it as they are
+            written.
 
     Returns:
-        (B, C, T) of x's dtype and device, contiguous.
+        (B, C, T) of ``out_dtype``, on x's device, contiguous.
 
     Raises:
         ValueError: an argument of another shape, dtype, device or range, or a backend that cannot
@@ -55,10 +58,11 @@ def global_layer_norm(
     """
     check_arguments(x, weight, bias, prelu)
     check_eps(eps)
+    check_dtype("out_dtype", out_dtype)
     if lengths is not None:
         check_lengths(lengths, x)
         lengths = lengths.to(x.device, non_blocking=True)
-    y, _ = global_norm(x, weight, bias, prelu, lengths, eps, backend.requested())
+    y, _ = global_norm(x, weight, bias, prelu, lengths, eps, out_dtype, backend.requested())
     return y
 
 
@@ -70,13 +74,14 @@ def global_norm(
     prelu: Tensor | None,
     lengths: Tensor | None,
     eps: float,
+    out_dtype: torch.dtype | None,
     wish: str,
 ) -> tuple[Tensor, Tensor]:
     """The norm and its statistics (2, B); arguments as in ``global_layer_norm``.
 
     ``wish`` is ``"torch"``, ``"triton"`` or ``"auto"``.
     """
-    return _path(wish, x, "global_").forward(x, weight, bias, prelu, lengths, eps)
+    return _path(wish, x, "global_").forward(x, weight, bias, prelu, lengths, eps, out_dtype)
 
 
 @torch.library.custom_op("convtasnet::global_norm_backward", mutates_args=())
@@ -108,9 +113,11 @@ def _(
     prelu: Tensor | None,
     lengths: Tensor | None,
     eps: float,
+    out_dtype: torch.dtype | None,
     wish: str,
 ) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape), x.new_empty((2, x.shape[0]), dtype=statistics_dtype(x))
+    stats = x.new_empty((2, x.shape[0]), dtype=statistics_dtype(x))
+    return x.new_empty(x.shape, dtype=out_dtype), stats
 
 
 connect(global_norm, global_norm_backward)

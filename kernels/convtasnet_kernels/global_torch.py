@@ -19,6 +19,7 @@ def forward(
     prelu: Tensor | None,
     lengths: Tensor | None,
     eps: float,
+    out_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Normalizes x.
 
@@ -29,9 +30,10 @@ def forward(
         prelu: (1,) slope of a PReLU that comes first, or None.
         lengths: (B,) integers, valid frames, clamped to 0..T; or None for all.
         eps: added to the variance.
+        out_dtype: of y; None for x's.
 
     Returns:
-        y (B, C, T) of x's dtype, zero beyond the lengths, and the statistics (2, B):
+        y (B, C, T), zero beyond the lengths, and the statistics (2, B):
         mean - pivot and 1/sqrt(var + eps); the pivot is the first sample of the item.
     """
     n, padding = _extent(x, lengths)
@@ -45,7 +47,7 @@ def forward(
         y = y.mul_(weight.to(y.dtype)[:, None])
     if bias is not None:
         y = y.add_(bias.to(y.dtype)[:, None])
-    return _zero(y, padding).to(x.dtype), stats
+    return _zero(y, padding).to(out_dtype or x.dtype), stats
 
 
 def backward(
@@ -61,7 +63,7 @@ def backward(
     """Gradients of ``forward``.
 
     Args:
-        dy: (B, C, T) gradient of y.
+        dy: (B, C, T) gradient of y, of y's dtype.
         x: (B, C, T) the input, before the PReLU.
         weight: (C,) or None.
         prelu: (1,) or None.

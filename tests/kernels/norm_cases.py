@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,7 +42,7 @@ class Case:
         named = {"x": self.x, "weight": self.weight, "bias": self.bias, "prelu": self.prelu}
         return {name: p for name, p in named.items() if p is not None}
 
-    def run(self, norm: Callable[..., Tensor], **kwargs: Tensor) -> dict[str, Tensor]:
+    def run(self, norm: Callable[..., Tensor], **kwargs: Any) -> dict[str, Tensor]:
         """The output under "y" and the gradient of each argument under its name."""
         arguments = {name: p.detach().requires_grad_() for name, p in self.parameters().items()}
         y = norm(**arguments, **kwargs)

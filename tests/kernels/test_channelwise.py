@@ -166,7 +166,7 @@ def test_opcheck(full: bool, dtype: torch.dtype) -> None:
     case = make_case((2, 3, 20), dtype=dtype, affine=full, slope=0.25 if full else None)
     given = [case.x, case.weight, case.bias, case.prelu]
     leaves = [p if p is None else p.clone().requires_grad_() for p in given]
-    torch.library.opcheck(OPS.channelwise_norm.default, (*leaves, 1e-8, "auto"))
-    _, stats = OPS.channelwise_norm(*given, 1e-8, "auto")
+    torch.library.opcheck(OPS.channelwise_norm.default, (*leaves, 1e-8, None, "auto"))
+    _, stats = OPS.channelwise_norm(*given, 1e-8, None, "auto")
     arguments = (case.dy, case.x, case.weight, case.prelu, stats, full, full, "auto")
     torch.library.opcheck(OPS.channelwise_norm_backward.default, arguments)

@@ -286,7 +286,7 @@ def test_opcheck(full: bool, dtype: torch.dtype, lengths: list[int] | None) -> N
     frames = None if lengths is None else torch.tensor(lengths)
     given = [case.x, case.weight, case.bias, case.prelu]
     leaves = [p if p is None else p.clone().requires_grad_() for p in given]
-    torch.library.opcheck(OPS.global_norm.default, (*leaves, frames, 1e-8, "auto"))
-    _, stats = OPS.global_norm(*given, frames, 1e-8, "auto")
+    torch.library.opcheck(OPS.global_norm.default, (*leaves, frames, 1e-8, None, "auto"))
+    _, stats = OPS.global_norm(*given, frames, 1e-8, None, "auto")
     arguments = (case.dy, case.x, case.weight, case.prelu, stats, frames, full, full, "auto")
     torch.library.opcheck(OPS.global_norm_backward.default, arguments)

@@ -16,6 +16,7 @@ LAWS = {
     "test_global": 60,
     "test_channelwise": 45,
     "test_layer": 45,
+    "test_out_dtype": 36,
     "test_depthwise": 95,
     "test_partials": 6,
     "test_masked_decode": 18,

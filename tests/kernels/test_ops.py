@@ -22,8 +22,8 @@ def test_opcheck(full: bool, dtype: torch.dtype) -> None:
     case = make_case((2, 3, 20), dtype=dtype, affine=full, slope=0.25 if full else None)
     given = [case.x, case.weight, case.bias, case.prelu]
     leaves = [p if p is None else p.clone().requires_grad_() for p in given]
-    torch.library.opcheck(OPS.cumulative_norm.default, (*leaves, 1e-8, "auto"))
-    _, stats = OPS.cumulative_norm(*given, 1e-8, "auto")
+    torch.library.opcheck(OPS.cumulative_norm.default, (*leaves, 1e-8, None, "auto"))
+    _, stats = OPS.cumulative_norm(*given, 1e-8, None, "auto")
     arguments = (case.dy, case.x, case.weight, case.prelu, stats, full, full, "auto")
     torch.library.opcheck(OPS.cumulative_norm_backward.default, arguments)
 
@@ -90,6 +90,8 @@ def test_compiled_with_lengths() -> None:
         ({"eps": -1e-8}, "eps must be a finite number >= 0, got -1e-08"),
         ({"eps": float("nan")}, "eps must be a finite number >= 0, got nan"),
         ({"eps": "1e-8"}, "eps must be a finite number >= 0, got '1e-8'"),
+        ({"out_dtype": torch.int32}, r"out_dtype must be float16, .* got torch.int32"),
+        ({"out_dtype": "half"}, r"out_dtype must be float16, .* got 'half'"),
     ],
 )
 def test_wrong_arguments_are_named(

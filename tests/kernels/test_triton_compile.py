@@ -113,7 +113,11 @@ FAMILIES = {
 
 
 def launches(
-    name: str, shape: tuple[int, ...], dtype: torch.dtype, given: str = "all"
+    name: str,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    given: str = "all",
+    written: torch.dtype | None = None,
 ) -> list[Launch]:
     """What forward and backward of a norm launch.
 
@@ -122,6 +126,7 @@ def launches(
         shape: of x.
         dtype: of x.
         given: which optional arguments: "all", "none", or "frozen", all but without gradients.
+        written: dtype of the output, None for x's; not of the layer norm.
     """
 
     def parameter(size: int, kind: torch.dtype = torch.float32) -> Tensor | None:
@@ -139,7 +144,7 @@ def launches(
             y, stats = forward.forward(x, weight, bias, 1e-5)
             backward.backward(y, x, weight, stats, trained, torch.float32)
         else:
-            y, stats = forward.forward(x, weight, bias, prelu, *others, 1e-8)
+            y, stats = forward.forward(x, weight, bias, prelu, *others, 1e-8, written)
             backward.backward(y, x, weight, prelu, stats, *others, trained, trained)
     assert len(found) >= 2
     return found
@@ -152,6 +157,15 @@ def test_aligned_rows_are_read_by_16_bytes(name: str, dtype: torch.dtype) -> Non
         built = launch.build(90)
         assert local_bytes(built) <= ALIGNED_SPILLS, launch.name
         if launch.name not in SMALL:
+            assert any(map(is_vector, built.asm["ptx"].splitlines())), launch.name
+
+
+@pytest.mark.parametrize("name", ["cumulative", "global", "channelwise"])
+def test_float32_in_and_16_bits_out(name: str) -> None:
+    for launch in launches(name, FAMILIES[name].aligned, FP32, written=BF16):
+        if "*bf16" in launch.signature.values():
+            built = launch.build(90)
+            assert local_bytes(built) == 0, launch.name
             assert any(map(is_vector, built.asm["ptx"].splitlines())), launch.name
 
 
