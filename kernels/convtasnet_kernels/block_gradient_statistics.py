@@ -221,7 +221,7 @@ def gradient_statistics(
     block, fill = block_statistics.FRAMES, block_statistics.FILL
     tiles = triton.cdiv(T, block)
     if workspace is None:
-        (workspace,) = workspaces(partial, kind, 1)
+        (workspace,) = workspaces(partial[0], kind, 1)
     fixed = {"C": channels, "OWN": own, "FILL": fill, "GROUP": lookback.GROUP}
     fixed["num_warps"] = block_statistics.WARPS
     group = min(block_statistics.CHUNKS, triton.next_power_of_2(chunks))

@@ -211,7 +211,7 @@ def statistics(
     stats = partial.new_empty((2, B, F))
     tiles = triton.cdiv(F, FRAMES)
     if workspace is None:
-        (workspace,) = workspaces(partial, kind, 1)
+        (workspace,) = workspaces(partial[0], kind, 1)
     fixed = {"H": channels, "FILL": FILL, "GROUP": lookback.GROUP, "num_warps": WARPS}
     with torch.cuda.device_of(partial):
         _frames_kernel[(B * tiles,)](

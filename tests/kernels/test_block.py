@@ -14,6 +14,7 @@ from block_cases import NORMS, Setting, check, expected_of, fused, make_case, ru
 from norm_cases import INTERPRET
 from torch import Tensor
 
+from convtasnet_kernels import backend, block_torch
 from convtasnet_kernels.block_op import tcn_block
 from convtasnet_kernels.block_parameters import BlockParameters
 
@@ -55,6 +56,18 @@ SETTINGS = [
 def test_equals_the_float64_reference(device: str, setting: Setting) -> None:
     torch.manual_seed(0)
     check(make_case(setting, device))
+
+
+@pytest.mark.parametrize("kind", NORMS)
+def test_statistics_of_any_number_of_items(device: str, kind: str) -> None:
+    u, slope = torch.randn(7, 5, 16, device=device), torch.tensor([0.25], device=device)
+    lengths = torch.tensor([16, 0, 3, 9, 16, 1, 8], device=device)
+    names = ("block_torch", "block_forward")
+    path = backend.module("tcn_blocks", backend.requested(), u, *names)
+    stats = path.statistics(path.frame_sums(u, slope), 5, kind, lengths, 1e-8)
+    sums = block_torch.frame_sums(u.double(), slope.double())
+    expected = block_torch.statistics(sums, 5, kind, lengths, 1e-8)
+    torch.testing.assert_close(stats.double(), expected, rtol=2e-6, atol=1e-6)
 
 
 @pytest.mark.skipif(INTERPRET, reason="too many for the interpreter, which is slow")

@@ -65,6 +65,8 @@ CASES = [
     ((1, 4, 16), "channelwise", None, torch.float16),
     ((1, 17, 16), "cumulative", None, torch.bfloat16),
     ((2, 3, 24), "global", [20, 1], torch.float16),
+    ((5, 3, 16), "global", [16, 9, 0, 1, 2], torch.float32),
+    ((6, 3, 16), "cumulative", None, torch.float32),
     ((3, 33, 4000), "cumulative", None, torch.float32),
     ((3, 512, 400), "channelwise", [400, 40, 0], torch.float32),
     ((3, 512, 400), "global", [400, 40, 0], torch.float32),
