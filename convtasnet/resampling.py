@@ -35,7 +35,7 @@ def resample(wav: Tensor, orig_rate: int, new_rate: int, n_samples: int | None =
         ``(..., n_samples)``.
 
     Raises:
-        ValueError: a rate below 1 Hz.
+        ValueError: a rate below 1 Hz; or ``wav`` needs a gradient that there is not.
 
     >>> resample(torch.zeros(2, 44100), 44100, 8000).shape
     torch.Size([2, 8000])
@@ -106,11 +106,15 @@ def _converted(wav: Tensor, old: int, new: int) -> Tensor:
     """``ceil(T * new / old)`` samples of (..., T), T > 0."""
     if old * new <= _MATRIX_SIZE:
         return _matrix(old, new, wav.dtype, wav.device)(wav)
+    if wav.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            f"rates in the ratio {old}:{new} are converted without gradients: detach wav"
+        )
     from scipy.signal import upfirdn  # takes long to import, and few need it
 
-    dtype = np.float64 if wav.dtype == torch.float64 else np.float32
-    taps, start = _taps(old, new, dtype)
-    samples = wav.cpu().numpy().astype(dtype, copy=False)
+    is_double = wav.dtype == torch.float64
+    samples = wav.detach().to("cpu", torch.float64 if is_double else torch.float32).numpy()
+    taps, start = _taps(old, new, np.float64 if is_double else np.float32)
     n_samples = -(-samples.shape[-1] * new // old)
     found = upfirdn(taps, samples, new, old)[..., start : start + n_samples]
     return torch.from_numpy(found).to(wav)

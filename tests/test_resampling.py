@@ -45,3 +45,12 @@ def test_a_resampler_can_be_used_again() -> None:
     resampler, wav = Resampler(8000, 16000), torch.randn(100)
     first, second = resampler.push(wav, end=True), resampler.push(wav, end=True)
     assert torch.equal(first, second)
+
+
+def test_what_has_no_gradient_says_so() -> None:
+    wav = torch.randn(100, requires_grad=True)
+    assert resample(wav, 44100, 8000).requires_grad
+    with pytest.raises(ValueError, match="44101:8000 are converted without gradients"):
+        resample(wav, 44101, 8000)
+    with torch.no_grad():
+        assert resample(wav.bfloat16(), 44101, 8000).dtype == torch.bfloat16
