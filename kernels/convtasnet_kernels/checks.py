@@ -6,6 +6,7 @@ from numbers import Integral
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -57,9 +58,14 @@ def check_dtype(name: str, dtype: torch.dtype | None) -> None:
 
 
 def check_tensor(name: str, value: object) -> None:
-    """Raises a ValueError unless the value is a tensor."""
+    """Raises a ValueError unless the value is a tensor, and one without a forward-mode tangent.
+
+    An operator that has none of these derivatives would be taken for a constant.
+    """
     if not isinstance(value, Tensor):
         raise ValueError(f"{name} must be a tensor, got {type(value).__name__}")
+    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(value).tangent is not None:
+        raise ValueError(f"{name} has a forward-mode tangent: only reverse mode has gradients")
 
 
 def check_taps(dilation: int, causal: bool) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from convtasnet_kernels import backend
-from convtasnet_kernels.checks import check_lengths
+from convtasnet_kernels.checks import check_lengths, check_tensor
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MOST_SOURCES = 5  # 120 matchings
@@ -47,9 +47,9 @@ def pit_si_sdr_loss(
     (-29.5, [[1, 0]])
     """
     for name, value in (("est", est), ("ref", ref)):
-        if not isinstance(value, Tensor) or value.dtype not in DTYPES:
-            kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(f"{name} must be float16, bfloat16 or float32, got {kind}")
+        check_tensor(name, value)
+        if value.dtype not in DTYPES:
+            raise ValueError(f"{name} must be float16, bfloat16 or float32, got {value.dtype}")
     if est.dim() != 3 or est.shape != ref.shape or est.device != ref.device:
         raise ValueError(
             f"est and ref must both be (B, S, T) on one device, got {tuple(est.shape)} on "

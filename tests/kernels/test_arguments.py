@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from convtasnet_kernels import (
     BlockParameters,
@@ -56,6 +57,21 @@ def test_the_arguments_are_right_as_they_are(function: Callable[..., Any]) -> No
 @pytest.mark.parametrize(("function", "name"), TENSORS)
 def test_what_is_no_tensor_is_named(function: Callable[..., Any], name: str) -> None:
     refused(function, {name: [1.0]}, f"{name} must be a tensor, got list")
+
+
+@pytest.mark.parametrize(("function", "name"), TENSORS)
+def test_forward_mode_is_refused(function: Callable[..., Any], name: str) -> None:
+    """Its derivative would be zero without a word."""
+    value = ARGUMENTS[function][name]
+
+    def output(changed: torch.Tensor) -> torch.Tensor:
+        found = function(**{**ARGUMENTS[function], name: changed})
+        return found if isinstance(found, torch.Tensor) else found[0]
+
+    with pytest.raises(ValueError, match=f"{name} has a forward-mode tangent"):
+        torch.func.jvp(output, (value,), (torch.ones_like(value),))
+    with forward_ad.dual_level():
+        output(value)
 
 
 @pytest.mark.parametrize(
